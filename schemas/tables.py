@@ -95,9 +95,9 @@ MESSAGES = Table(
 
 # Marker rows (kind `marker`) carry what ingest must know after a restart, whatever became of its checkpoint:
 # how far parked messages were loaded, which ledger ids are used, and since which ledger a subscription listens
-# (`first_ledger`, from entry `count` on; `LEFT` when it left). `marker` orders them. `life` is 0, or the number that a
-# seek gave. A subscription that comes back under its name begins
-# another life; rows name the life they are for, so that what an earlier one left behind is told apart.
+# (`first_ledger`, from entry `count` on; `LEFT` when it left). `marker` orders them. `life` is the number of the life
+# that begins or ends (of older versions 0, or what a seek gave). A subscription that comes back under its name begins
+# another life; rows name theirs, so that what an earlier one left behind is told apart (decision 0110).
 # Rows of kind `retry` are settle's: positions that come again, or at another time, for one subscription, with the
 # redelivery count that they will be delivered with, their round, and why (`cause`). In all other rows the three are
 # NULL. The round of a position grows by one each time it is put into the index; where it is NULL, here and in the

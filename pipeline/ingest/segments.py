@@ -1,7 +1,7 @@
 """The rows of `segments` for one batch: which positions, encoded how, addressed to whom."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from pipeline.delta.reading.messagelog import Bounds, MessageLog, any_of
 from pipeline.delta.reading.messages import messages
 from pipeline.storage.arrays import longs
 from pipeline.subscriptions.audience import Subscription, audiences
-from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, alive, next_lives
+from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, alive, next_lives, next_number
 from pipeline.worker.audience import Audience
 from pipeline.worker.encode import ARROW, ROW, Encoder, Key
 from pipeline.worker.express import NOW
@@ -81,6 +81,7 @@ class Membership:
         stayed = {name: each for name, each in registered.items() if name in still}
         new = {name: each for name, each in registered.items() if name not in stayed and each.fits}
         joined = {name: _joined(each, known.get(name), first_ledger) for name, each in new.items()}
+        joined = {name: replace(each, life=max(each.life, next_number(known, name))) for name, each in joined.items()}
         lives = next_lives(known, joined, left)
         changed = (each for name, each in stayed.items() if each.tick_ms != known[name].tick_ms or each.lost)
         misfits = (each for name, each in registered.items() if name not in stayed and not each.fits)
@@ -105,7 +106,10 @@ def _begins_anew(line: Subscription, life: Incarnation) -> bool:
 
 
 def _joined(line: Subscription, last: Incarnation | None, first_ledger: int) -> Joined:
-    """What the life of a subscription begins with that joins, after its last one."""
+    """What the life of a subscription begins with that joins, after its last one, and the number that a seek asks for.
+
+    Where none does the number is 0.
+    """
     if line.sought is None:
         return Joined(0 if line.earliest else first_ledger, line.tick_ms)
     asked = line.sought.life if last is None or _begins_anew(line, last) else 0

@@ -45,6 +45,7 @@ from schemas import (
     PUBLICATIONS,
     REDELIVERY,
     SEGMENTS,
+    SUBSCRIPTIONS,
     Table,
 )
 
@@ -173,7 +174,7 @@ def _noted(files: Files, path: str, table: Table, newest: int) -> dict[str, int]
     Sources and replays are producers that take notes, each under a name of its own, so the last one of each is kept.
     """
     last: dict[str, int] = {}
-    if table in (CONSUMER_EVENTS, COMMANDS):
+    if table in (CONSUMER_EVENTS, COMMANDS, SUBSCRIPTIONS):
         # No stage writes it.
         return last
     for back, actions in enumerate(commits(files, path, newest)):

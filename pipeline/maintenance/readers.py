@@ -9,11 +9,11 @@ from pipeline.config.stages import DISPATCH, INGEST, SETTLE
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.logs.entries import commits, newest
 from pipeline.delta.logs.notes import note_of
-from pipeline.delta.offsets import EVERYTHING_BEFORE, SOURCES
+from pipeline.delta.offsets import EVERYTHING_BEFORE, SOURCES, Offset
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.prepared import PreparedStore
-from pipeline.dispatch.stage import noted
+from pipeline.dispatch.stage import Note, noted
 from pipeline.ingest.plan import Plan
 from pipeline.settle.registry import acknowledging
 from pipeline.storage.files import Files
@@ -30,6 +30,7 @@ from schemas import (
     REJECTED_DISPATCH,
     REJECTED_INGEST,
     SEGMENTS,
+    SUBSCRIPTIONS,
     Table,
 )
 
@@ -50,6 +51,8 @@ SETTLED = {
 
 def unread_from(spark: SparkSession, warehouse: Warehouse, table: Table) -> int | None:
     """The version of a table from which on its readers need log and files; None: no stage follows it."""
+    if table is SUBSCRIPTIONS:
+        return _registry_read(spark, warehouse)
     stage, needed = READERS.get(table.name), list[int]()
     if stage is not None:
         needed.append(_unread_by(spark, warehouse, table, stage))
@@ -77,6 +80,17 @@ def settled_upto(spark: SparkSession, warehouse: Warehouse) -> dict[str, int] | 
     return {"events": -1, "released": min(begins), "refused": -1, "commands": 0}
 
 
+def _registry_read(spark: SparkSession, warehouse: Warehouse) -> int:
+    """The oldest version of the registry that a stage may read: the one that its last batch followed."""
+    ingest, torn = last_commit(spark, warehouse.path(SEGMENTS), INGEST), torn_batch(spark, warehouse)
+    needed = [0 if ingest is None else int(ingest.note["registry"])]
+    needed += [] if torn is None else [torn.registry]
+    last = last_commit(spark, warehouse.path(CURSORS), SETTLE)
+    if last is not None and settled_upto(spark, warehouse) is not None:
+        needed.append(int(last.note["registry"]))
+    return max(0, min(needed))
+
+
 def _unread_by(spark: SparkSession, warehouse: Warehouse, table: Table, stage: str) -> int:
     """The version from which on a query of Spark's needs its source.
 
@@ -100,6 +114,17 @@ def _begin_of_ingest(spark: SparkSession, warehouse: Warehouse) -> int:
 
 def _begin_of_dispatch(spark: SparkSession, warehouse: Warehouse) -> int:
     """The version of `redelivery` at which a take-over begins: behind what is prepared, or where a torn batch did."""
+    done, note = _dispatched(spark, warehouse)
+    return done[0] if note is None else min(done[0], note.begin[0])
+
+
+def torn_batch(spark: SparkSession, warehouse: Warehouse) -> Note | None:
+    """What a batch of dispatch noted that was torn apart, and will be repeated as it was; None: there is none."""
+    return _dispatched(spark, warehouse)[1]
+
+
+def _dispatched(spark: SparkSession, warehouse: Warehouse) -> tuple[Offset, Note | None]:
+    """The place behind what is prepared, and the note of a batch that was torn apart."""
     tables = (REJECTED_DISPATCH, DELIVERIES, HELD)
     refused, *handed = (last_commit(spark, warehouse.path(table), DISPATCH) for table in tables)
     handed_over = [each.source for each in PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all()]
@@ -107,7 +132,7 @@ def _begin_of_dispatch(spark: SparkSession, warehouse: Warehouse) -> int:
     note = None if refused is None else noted(refused.note)
     handed_over += [note.source] if note is not None and note.complete else []
     done = max(handed_over, default=(0, EVERYTHING_BEFORE))
-    return done[0] if note is None or note.source <= done else min(done[0], note.begin[0])
+    return done, None if note is None or note.source <= done else note
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import removals
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.prepared import Visible
+from pipeline.maintenance.forgetting import COLUMNS, Forgotten
 from pipeline.maintenance.kept import Kept, Spared, Stays, moves
 from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
@@ -69,6 +70,7 @@ EVENTS_MS = HOUR_MS
 """Rows of `consumer_events` stay so long."""
 _REASONS = ", ".join(f"'{reason}'" for reason in LEFT_OUT)
 _BATCH, _LEDGER = "batch_id", "ledger_id"
+_NOBODY = Forgotten()
 
 
 class InTheWay(Exception):
@@ -147,7 +149,9 @@ def before_held(spark: SparkSession, warehouse: Warehouse) -> int:
     return LAST_INSTANT_MS if first is None else round(first.timestamp() * 1_000) - 1
 
 
-def going(mark: SettledMark, deliveries_until: int | None, stays: Stays, letters_until: int) -> list[Expired]:
+def going(
+    mark: SettledMark, deliveries_until: int | None, stays: Stays, letters_until: int, gone: Forgotten = _NOBODY
+) -> list[Expired]:
     """The rows that may go below a mark, in the order in which they must: a release never goes before its message.
 
     `pipeline.maintenance.rounds` says until when, from the settings of maintenance.
@@ -157,6 +161,7 @@ def going(mark: SettledMark, deliveries_until: int | None, stays: Stays, letters
         deliveries_until: deliveries due until then (ms) go too, as far as they are below the mark; None: they stay.
         stays: what stays for subscriptions that acknowledge.
         letters_until: of topics of dead letters goes what was due until then (ms).
+        gone: what is forgotten of who came and went. Where only Spark reaches the table it stays.
     """
     until, kept = f"timestamp_millis({mark.due_ms})", stays.open
     below, letters = {"ledger_id": mark.ledger - 1}, Spared(stays.letters, letters_until)
@@ -164,11 +169,11 @@ def going(mark: SettledMark, deliveries_until: int | None, stays: Stays, letters
         Expired.within(MESSAGES, kept, {"due_time": mark.due_ms, **below}, letters),
         # A redelivery is of a message that was due long before.
         Expired.within(REDELIVERY, kept, {"message_due": mark.due_ms, "due_time": mark.due_ms, **below}, letters),
-        # The last marker is the memory of ingest; who joined and left when is told by all of them.
+        # The last marker is the memory of ingest; who joined and left when is told by others, too.
         Expired(
             SEGMENTS,
             f"(last_due <= {until} OR marker < {mark.marker} AND first_ledger IS NULL)",
-            look=Look(("last_due", "marker", "first_ledger"), partial(_is_over, mark)),
+            look=Look(("last_due", *COLUMNS), partial(_is_over, mark), gone.among if gone.before else None),
         ),
     ]
     if stays.closed is not None:

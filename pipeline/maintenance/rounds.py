@@ -23,6 +23,7 @@ from pipeline.config.threads import panics_raised
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.cutlogs import VACUUM, cut_log, vacuum
+from pipeline.maintenance.forgetting import Forgotten, forget_lines, forgotten
 from pipeline.maintenance.kept import SettleBehind, Stays, stays
 from pipeline.maintenance.layout import OPTIMIZE, Merged, cluster, compact, is_new
 from pipeline.maintenance.retention import InTheWay, delete, empty_inbox, forget_events, going, raise_mark, visible
@@ -43,6 +44,7 @@ from schemas import (
     REJECTED_INGEST,
     REJECTED_SCHEDULE,
     REJECTED_SETTLE,
+    SEGMENTS,
     SUBSCRIPTIONS,
     TABLES,
     Table,
@@ -69,7 +71,7 @@ _CONFLICTS = (
 T = TypeVar("T")
 _FOLLOWED = (DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH, REJECTED_SETTLE)
 """Tables that are written for others, who may follow their logs."""
-_REPLAYED, _REPLAYED_MS = (CONSUMER_EVENTS, CURSORS, CLOSED, COMMANDS), 2 * MINUTE_MS
+_REPLAYED, _REPLAYED_MS = (CONSUMER_EVENTS, CURSORS, CLOSED, COMMANDS, SUBSCRIPTIONS), 2 * MINUTE_MS
 """Tables whose logs clients follow or add to, and how long those stay at least. A client that was away for longer
 begins with what `cursors` and `closed` say."""
 
@@ -140,7 +142,7 @@ def cut_logs(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: 
     steps = _Steps()
     with _lock(warehouse).held():
         for table in TABLES:
-            if table not in (SUBSCRIPTIONS, *_FOLLOWED):
+            if table not in _FOLLOWED:
                 cut = partial(_cut, spark, warehouse, table, upkeep, now_ms)
                 if steps.take(table, "cutting the log", cut, 0):
                     yield table.name
@@ -149,7 +151,7 @@ def cut_logs(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: 
 def maintain(
     spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: int, cut: Collection[str] = ()
 ) -> Generator[Done]:
-    """One round over all tables but the registry, which is small and read at old versions; gives what was done.
+    """One round over all tables; gives what was done.
 
     Args:
         spark: a session with Delta; its settings stay as they are.
@@ -166,16 +168,15 @@ def maintain(
     with _lock(warehouse).held():
         deleted = _forget(own, warehouse, upkeep, now_ms, steps)
         for table in TABLES:
-            if table is not SUBSCRIPTIONS:
-                laying = partial(_laid_out, own, warehouse, table, upkeep)
-                merged, into = steps.take(table, "merging files", laying, (0, 0))
-                cutting = partial(_cut, own, warehouse, table, upkeep, now_ms)
-                entries = steps.take(table, "cutting the log", cutting, 0)
-                if entries or table.name in cut:
-                    clearing = partial(vacuum, own, warehouse, table, upkeep.files_ms)
-                    steps.take(table, VACUUMING, clearing, None)
-                failed = tuple(steps.failed.get(table.name, ()))
-                yield Done(table.name, merged, into, deleted.get(table.name, 0), entries, failed)
+            laying = partial(_laid_out, own, warehouse, table, upkeep)
+            merged, into = steps.take(table, "merging files", laying, (0, 0))
+            cutting = partial(_cut, own, warehouse, table, upkeep, now_ms)
+            entries = steps.take(table, "cutting the log", cutting, 0)
+            if entries or table.name in cut:
+                clearing = partial(vacuum, own, warehouse, table, upkeep.files_ms)
+                steps.take(table, VACUUMING, clearing, None)
+            failed = tuple(steps.failed.get(table.name, ()))
+            yield Done(table.name, merged, into, deleted.get(table.name, 0), entries, failed)
 
 
 def own_session(spark: SparkSession) -> SparkSession:
@@ -220,7 +221,11 @@ def _forget_settled(
     keep = upkeep.retain_deliveries_ms
     shown = None if keep is None else mark.due_ms + upkeep.retain_ms - keep
     letters = mark.due_ms - max(0, upkeep.retain_dead_letters_ms - upkeep.retain_ms)
-    for rows in going(mark, shown, kept, letters):
+    gone = steps.take(SEGMENTS, "finding who left", partial(forgotten, spark, warehouse, mark), Forgotten())
+    # Before the rows of `segments`, by which the next round knows of them if this one ends here.
+    lines = partial(forget_lines, spark, warehouse, gone.names)
+    deleted[SUBSCRIPTIONS.name] = steps.take(SUBSCRIPTIONS, _DELETING, lines, 0)
+    for rows in going(mark, shown, kept, letters, gone):
         count = steps.take(rows.table, _DELETING, partial(delete, spark, warehouse, rows), None)
         if count is None:
             break
@@ -250,8 +255,8 @@ def _laid_out(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: U
     """Merge files, and sort messages into one another."""
     merged, into = 0, 0
     # Files of `messages` are merged between rounds too, and what was left then is merged now. Those of `cursors` settle
-    # replaces itself, by what they come to, and dispatch those of `held`.
-    if table in (CURSORS, HELD):
+    # replaces itself, by what they come to, dispatch those of `held`, and who registers those of the registry.
+    if table in (CURSORS, HELD, SUBSCRIPTIONS):
         return 0, 0
     if table is MESSAGES or is_new(spark, warehouse, table):
         merged, into = compact(spark, warehouse, table)

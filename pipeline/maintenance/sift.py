@@ -33,10 +33,12 @@ class Look:
     Attributes:
         columns: what is looked at, small columns.
         old: which rows are, by these; NULL: it is not.
+        always: which rows go together or not at all, whatever the batches that wrote them; None: none do.
     """
 
     columns: tuple[str, ...]
     old: Callable[[pa.Table], pa.ChunkedArray]
+    always: Callable[[pa.Table], pa.BooleanArray] | None = None
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,11 @@ class Expired:
         """Of each row of a row group whether it is old, and whether it is that and stays all the same."""
         if self.look is not None:
             rows = group.read([*self.look.columns, _BATCH])
-            told = pc.fill_null(self.look.old(rows), False).to_numpy()  # noqa: FBT003 - NULL is no
-            return told & ~np.isin(longs(rows, _BATCH), list(self.batches)), np.zeros(len(told), np.bool_)
+            told = pc.fill_null(self.look.old(rows), False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - NULL is no
+            told &= ~np.isin(longs(rows, _BATCH), list(self.batches))
+            if self.look.always is not None:
+                told |= self.look.always(rows).to_numpy(zero_copy_only=False)
+            return told, np.zeros(len(told), np.bool_)
         ends = _RUN if _ENTRY not in self.table.schema.names else (_ENTRY, _ENTRY)
         more = ("topic", "due_time") if self.spared.topics else ()
         rows = group.read(sorted({*self.limits, *ends, _LEDGER, _BATCH, *more}))

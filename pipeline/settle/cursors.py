@@ -27,7 +27,8 @@ from pipeline.subscriptions.incarnations import Name
 from schemas import CURSORS
 
 _FILES, _REPLACED = 64, 2
-"""One file takes the place of all when there are more, and they hold so many times what it would."""
+"""One file takes the place of all when there are more, and they hold so many times what it would. It is looked at
+when so many have come, and at the first batch."""
 _PIECE_BYTES = 64 << 20
 """Of the rows of a file."""
 _SCHEMA = arrow_schema(CURSORS.schema)
@@ -42,6 +43,7 @@ class Cursors:
         self._sink = Sink(spark, warehouse, CURSORS, SETTLE)
         self._spark, self._files, self._path = spark, session_files(spark), warehouse.path(CURSORS)
         self._live = LiveFiles(spark, self._path, CURSORS, _size)
+        self._added = _FILES
 
     @property
     def last(self) -> Plan | None:
@@ -112,7 +114,9 @@ class Cursors:
         for each in held:
             each.saved()
         self._sink.appender.checkpoint()
-        if rows and plan.batch % _FILES == 0:
+        self._added += len(files)
+        if self._added >= _FILES:
+            self._added = 0
             self._shrink(plan, held)
 
     def _shrink(self, plan: Plan, held: Iterable[Opened]) -> None:

@@ -88,7 +88,8 @@ class Settle:
         # Until a batch is planned here, `inbox` may have letters of batches that are not in `cursors`.
         self._told_all, self._may_be_sent = False, True
         self._segment_ms = segment_ms(spark, warehouse)
-        if self._last is not None:
+        if self._last is not None and self._follows:
+            # Otherwise nothing is open, and the version of the registry may be gone.
             self._lines = self._registry.at(self._last.registry)
             self._opened = self._cursors.restored(self._everybody(self._last))
             self._ends(self._begin())

@@ -41,14 +41,14 @@ class Marker:
         loaded: what is due before this instant (ms) has been loaded.
         next_ledger: ledgers below it are used.
         joined: subscriptions that begin a life.
-        left: subscriptions that are no longer registered.
+        left: subscriptions that are no longer registered, with the number of the life that ended.
     """
 
     number: int
     loaded: int
     next_ledger: int
     joined: Mapping[Name, Joined]
-    left: frozenset[Name]
+    left: Mapping[Name, int]
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def marker_rows(marker: Marker) -> pa.Table:
     """The rows of `segments`, less `batch_id`, that say it."""
     rows = [_row(marker)]
     rows += [_row(marker, *name, each) for name, each in sorted(marker.joined.items())]
-    rows += [_row(marker, *name, Joined(LEFT, 0)) for name in sorted(marker.left)]
+    rows += [_row(marker, *name, Joined(LEFT, 0, life=life)) for name, life in sorted(marker.left.items())]
     return pa.Table.from_pylist(rows, schema=ARROW)
 
 

@@ -63,6 +63,9 @@ class InRegistry:
         """
         texts, beside = texts or {}, beside or {}
         found, together = cls(), dict[str, list[str]]()
+        if texts.keys().isdisjoint(cls.__dataclass_fields__):
+            # Most lines say nothing of a kind, and a registry may have ten thousand of them.
+            return found
         for name in names_of(cls):
             together.setdefault(_BELONGS.get(name, name), []).append(name)
         for names in together.values():

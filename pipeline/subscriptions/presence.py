@@ -20,7 +20,7 @@ from schemas import SEGMENTS
 
 
 class PresentIncarnations:
-    """The lives that markers tell of, up to a marker. Markers are never deleted, so the answer never changes."""
+    """The lives that markers tell of, up to a marker. Who left long ago is forgotten, and asked for by nobody."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Nothing is read yet."""

@@ -82,6 +82,9 @@ class TopicPolicies(InRegistry):
         return 1 if self.precision == PROPORTIONAL else None
 
 
+_NOTHING_STATED = TopicPolicies()
+
+
 @dataclass(frozen=True)
 class Topics:
     """The policies of all topics that have some.
@@ -112,7 +115,9 @@ class Topics:
 
     def of(self, topic: str) -> TopicPolicies:
         """Those of a topic, or of the topic that a partition belongs to."""
-        return self.policies.get(topic) or self.policies.get(topic_of(topic)) or TopicPolicies()
+        if not self.policies:
+            return _NOTHING_STATED
+        return self.policies.get(topic) or self.policies.get(topic_of(topic)) or _NOTHING_STATED
 
 
 def _sortable(line: tuple[str, Sequence[tuple[str, Any]]]) -> tuple[str, list[tuple[str, bool, str]]]:

@@ -111,6 +111,7 @@ class Schedule:
             rows = pa.Table.from_pylist([_row(each, end.instant, number) for each in due], schema=RUN)
             self._sink.append(rows, self.book.owner or "", number, {**end.as_dict(), "begin": begin.offset})
             self._observe("schedule.redelivery", number)
+            self._sink.appender.checkpoint()
         self.waiting = [each for each in waiting if each.due > end.instant]
         state = json.dumps([astuple(each) for each in self.waiting])
         self._files.write(f"{self.book.path}/{_STATE}", state, lasting=False)

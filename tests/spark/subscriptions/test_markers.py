@@ -39,7 +39,7 @@ def test_the_segments_in_which_messages_wait(
     ]
     for part in (waits[::2], waits[1::2]):
         messages(spark, *part).write.format("delta").mode("append").save(warehouse.path(MESSAGES))
-    marker = marker_rows(Marker(1, (FIRST + 1) * SEGMENT_MS, 3, {}, frozenset()))
+    marker = marker_rows(Marker(1, (FIRST + 1) * SEGMENT_MS, 3, {}, {}))
     append(warehouse.root, SEGMENTS, marker.append_column("batch_id", pa.array([0])))
     if not here:
         monkeypatch.setattr(MessageLog, "readable_paths", lambda *_: None)
@@ -57,9 +57,9 @@ def test_markers_tell_the_same_whoever_reads_them(
     create_all(warehouse.root)
     a, b = ("t", "a"), ("t", "b")
     told = [
-        Marker(1, T0 + 1, 3, {a: Joined(0, 1), b: Joined(2, 64)}, frozenset()),
-        Marker(2, T0 + 7, 5, {}, frozenset([a, b])),
-        Marker(3, T0 + 7, 9, {a: Joined(5, 4)}, frozenset([a])),
+        Marker(1, T0 + 1, 3, {a: Joined(0, 1), b: Joined(2, 64)}, {}),
+        Marker(2, T0 + 7, 5, {}, {a: 1, b: 1}),
+        Marker(3, T0 + 7, 9, {a: Joined(5, 4)}, {a: 1}),
     ]
     for each in told:
         append(warehouse.root, SEGMENTS, marker_rows(each).append_column("batch_id", _zeros(marker_rows(each))))

@@ -1,0 +1,179 @@
+"""Subscriptions that left long ago are forgotten, and no life of theirs gets its number again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("deltalake", reason="the registry needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.client.subscribing.lives import lives
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions, unsubscribe
+from pipeline.config.settings import DAY_MS, HOUR_MS
+from pipeline.delta.deltars import open_table, query
+from pipeline.ingest import stage as ingest_stage
+from pipeline.maintenance.forgetting import COLUMNS, Change, Forgotten, forget_lines, forgotten
+from pipeline.maintenance.kept import Stays
+from pipeline.maintenance.retention import delete, going
+from pipeline.subscriptions.incarnations import (
+    FORGOTTEN,
+    Incarnation,
+    Joined,
+    Name,
+    alive,
+    lives_of,
+    next_lives,
+    next_number,
+)
+from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.settled import SettledMark
+from schemas import LEFT, SEGMENTS, SUBSCRIPTIONS
+from tests.support.stream import message
+from tests.support.without_jvm import Session, Stages, no_jvm
+
+T0 = 2_000_000_000_000
+NAMES = [("t", "a"), ("t", "b"), ("u", "a")]
+LONG_AGO = SettledMark(T0 + 9 * DAY_MS, 1 << 40, 1 << 40)
+
+
+def told(changes: list[Change]) -> Mapping[Name, Incarnation]:
+    """What readers make of marker rows."""
+    rows = sorted(changes, key=lambda each: each.place)
+    return lives_of((each.name, Joined(each.place[1], 1, life=each.life)) for each in rows)
+
+
+def without(changes: list[Change], gone: Forgotten) -> list[Change]:
+    """The rows that stay."""
+    columns = zip(*((e.name[0], [{"name": e.name[1]}], *e.place) for e in changes), strict=True)
+    listed = dict(zip(COLUMNS, map(list, columns), strict=True)) if changes else {name: [] for name in COLUMNS}
+    goes = gone.among(pa.table(listed | {"first_ledger": pa.array(listed["first_ledger"], pa.int64())}))
+    return [each for each, flag in zip(changes, goes.to_pylist(), strict=True) if not flag]
+
+
+@given(st.lists(st.one_of(st.sampled_from(NAMES), st.tuples(st.just("forget"), st.integers(0, 40)))), st.booleans())
+def test_a_number_of_a_life_is_never_given_again(
+    steps: list[Any],
+    anew: bool,  # noqa: FBT001 - drawn
+) -> None:
+    """Whoever comes and goes, whatever is forgotten in between, and whether ingest begins anew or goes on."""
+    changes, seen = list[Change](), set[tuple[Name, int]]()
+    known: Mapping[Name, Incarnation] = {}
+    for marker, step in enumerate(steps):
+        if step[0] == "forget":
+            before = alive(told(changes))
+            changes = without(changes, Forgotten.of(changes, step[1], marker))
+            assert alive(told(changes)) == before
+            known = told(changes) if anew else known
+            continue
+        there = step in alive(known)
+        number = known[step].number if there else next_number(known, step)
+        assert there or (step, number) not in seen
+        seen.add((step, number))
+        changes.append(Change(step, (marker, LEFT if there else marker), number, marker))
+        joined = {} if there else {step: Joined(marker, 1, life=number)}
+        known = next_lives(known, joined, [step] if there else [])
+        assert alive(told(changes)) == alive(known)
+    rest = without(changes, Forgotten.of(changes, 1 << 40, 1 << 40))
+    assert len(rest) <= len(alive(known)) + 1
+
+
+def test_what_is_not_old_is_not_forgotten() -> None:
+    """A stage may be behind; a row of an older version does not say its number."""
+    a, b, c = NAMES
+    changes = [Change(a, (1, 0), 1, 1), Change(a, (2, LEFT), 1, 5), Change(b, (1, 0), 0, 1), Change(b, (2, LEFT), 0, 2)]
+    assert Forgotten.of(changes, 4, 9).before == {a: (1, 0)}
+    assert Forgotten.of(changes, 5, 1).before == {a: (1, 0)}
+    assert Forgotten.of(changes, 5, 2) == Forgotten({a: (2, 0)}, frozenset([a]), (a, (2, LEFT)))
+    later = [*changes, Change(c, (3, 0), 7, 6), Change(c, (4, LEFT), 7, 6), Change(a, (4, 9), 2, 8)]
+    assert Forgotten.of(later, 6, 9).names == {c}
+    assert told(without(later, Forgotten.of(later, 8, 9))) == {
+        a: Incarnation(2, 9, 1), b: Incarnation(1, None, 1), FORGOTTEN: Incarnation(7, None, 0)
+    }  # fmt: skip
+
+
+@pytest.fixture
+def stages(tmp_path: Path) -> Iterator[Stages]:
+    """A new warehouse."""
+    with no_jvm():
+        yield Stages(str(tmp_path / "warehouse"))
+
+
+def take(stages: Stages, *rows: dict[str, Any]) -> None:
+    """An hour later all stages do what there is to do."""
+    stages.instant = (stages.instant or T0) + HOUR_MS
+    assert stages.ingest(*rows)
+    stages.schedule.step(stages.instant)
+    assert stages.dispatch()
+    assert stages.settle()
+
+
+def forget(stages: Stages, mark: SettledMark = LONG_AGO) -> int:
+    """What maintenance forgets of the registry and of `segments`; give of how many names."""
+    session: Any = Session()
+    with ExitStack() as patches:
+        begun = lambda _, folder: stages.begun(Path(folder).name)  # noqa: E731 - for one patch
+        patches.enter_context(patch("pipeline.maintenance.readers._committed", begun))
+        gone = forgotten(session, stages.warehouse, mark)
+        forget_lines(session, stages.warehouse, gone.names)
+        (rows,) = (each for each in going(mark, None, Stays(), 0, gone) if each.table is SEGMENTS)
+        delete(session, stages.warehouse, rows)
+    return len(gone.names)
+
+
+def lines(stages: Stages) -> int:
+    """How many lines the registry has."""
+    return int(query("SELECT count(*) AS n FROM r", r=open_table(stages.root, SUBSCRIPTIONS))[0]["n"])
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_who_comes_back_after_being_forgotten_begins_a_life_of_its_own(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch, *, restarts: bool
+) -> None:
+    """Its names stayed in the registry, in `segments` and in the memory of each stage for ever."""
+    monkeypatch.setattr(ingest_stage, "_FEW_LIVES", 1)
+    subscribe(stages.root, Subscription("t", "stays", policies=Policies(ack=True)))
+    for name in ("s", "s", "more", "s"):
+        subscribe(stages.root, Subscription("t", name, policies=Policies(ack=True)))
+        take(stages, message(f"for {name}", "t"))
+        unsubscribe(stages.root, "t", name)
+        take(stages)
+    assert lives(stages.root)["t", "s"] == Incarnation(3, None, 1_000)
+    assert forget(stages) == 2
+    assert (set(lives(stages.root)), lines(stages)) == ({("t", "stays"), FORGOTTEN}, 2)
+    if restarts:
+        for stage in ("ingest", "dispatch", "settle"):
+            stages.restart(stage)
+    for name in ("s", "new"):
+        subscribe(stages.root, Subscription("t", name, policies=Policies(ack=True)))
+    take(stages, message("again", "t"))
+    numbers = {name: life.number for (_, name), life in alive(lives(stages.root)).items()}
+    # Who goes on knows that there was nobody of that name.
+    assert numbers == {"stays": 1, "s": 4, "new": 4 if restarts else 1}
+    assert [each.name for each in subscriptions(stages.root)] == ["new", "s", "stays"]
+    held = stages._body("ingest")._memory.lives
+    assert len(held) <= 5
+    forget(stages)
+    assert next_number(lives(stages.root), ("t", "other")) == 4
+
+
+def test_nobody_is_forgotten_before_settle_has_seen_it_leave(stages: Stages) -> None:
+    """It asks who lived at the marker of its last batch, when it starts again."""
+    subscribe(stages.root, Subscription("t", "stays", policies=Policies(ack=True)))
+    subscribe(stages.root, Subscription("t", "s", policies=Policies(ack=True)))
+    take(stages, message("m", "t"))
+    unsubscribe(stages.root, "t", "s")
+    stages.instant += HOUR_MS
+    assert stages.ingest()
+    assert forget(stages) == 0
+    take(stages)
+    assert forget(stages) == 1
