@@ -3,11 +3,15 @@
 They are registered one by one, as programs do. Then ingest follows the registry as it does in a batch: who left
 meanwhile, who is there, who joins. The baseline is the smallest number of the same run: each figure is also told as a
 multiple of that one.
+
+With `--topics` it is about topics instead: how a consumer of a pattern looks for them, the first time, again, and when
+a thousand new ones have come.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 import time
@@ -15,25 +19,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from benchmarks.support.machine import describe, resident_bytes
 from benchmarks.support.report import tell
 from benchmarks.support.usual import usual_machine
 from pipeline.client.create import create_all
+from pipeline.client.subscribing.patterns import ConsumedTopics
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.config.session import local_session
-from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.deltars import append, open_table, path_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.subscriptions.audience import Subscription as Line
 from pipeline.subscriptions.audience import audiences
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.registry import Registry
-from schemas import SUBSCRIPTIONS
+from schemas import MESSAGES, SUBSCRIPTIONS
 
 SIZES, FULL = (10, 100, 1_000), (10, 100, 1_000, 10_000)
 TIMED = ("register_ms", "first_batch_ms", "further_batch_ms", "one_more_ms", "read_ms", "audience_ms")
-_LOOKS = 5
+_LOOKS, _FILES, _NEW = 5, 20, 1_000
 
 
 def timed(call: Callable[[], object]) -> float:
@@ -71,7 +77,9 @@ def grown(following: Following, root: str, begin: int, size: int) -> dict[str, A
         for number in range(begin, size):
             subscribe(root, Subscription(f"t{number}", f"s{number}"))
 
+    used = time.process_time()
     registered = timed(register) / (size - begin)
+    used = (time.process_time() - used) * 1_000 / (size - begin)
     first = timed(following.batch)
     further = sorted(timed(following.batch) for _ in range(_LOOKS))[_LOOKS // 2]
     subscribe(root, Subscription("one", f"more{size}"))
@@ -83,6 +91,7 @@ def grown(following: Following, root: str, begin: int, size: int) -> dict[str, A
     return {
         "subscriptions": size,
         "register_ms": registered,
+        "register_cpu_ms": used,
         "first_batch_ms": first,
         "further_batch_ms": further,
         "one_more_ms": one_more,
@@ -128,7 +137,55 @@ def show(found: dict[str, Any]) -> Iterator[str]:
         for name in TIMED
     )
     rest = f"audience {found['audience_mb']:.1f} MB, {found['files']} files, {found['log_entries']} log entries"
-    yield f"{found['subscriptions']:6} subscriptions: {times}; {rest}, {found['resident_mb']:.0f} MB resident"
+    used = f"register {found['register_cpu_ms']:.1f} ms of a processor"
+    yield f"{found['subscriptions']:6} subscriptions: {times}; {used}; {rest}, {found['resident_mb']:.0f} MB resident"
+
+
+def sent(root: str, begin: int, end: int, ledger: int) -> None:
+    """A message to each of some topics, in one commit."""
+    count, now = end - begin, pa.scalar(0, pa.timestamp("us", "UTC"))
+    columns = {
+        "topic": pa.array([f"topic-{number}" for number in range(begin, end)]),
+        "ledger_id": pa.repeat(ledger, count),
+        "entry_id": pa.array(range(count), pa.int64()),
+        "publish_time": pa.repeat(now, count),
+        "due_time": pa.repeat(now, count),
+        "parked": pa.repeat(False, count),  # noqa: FBT003 - a value
+        "batch_id": pa.repeat(ledger, count),
+        "payload": pa.repeat(b"x" * 100, count),
+    }
+    append(root, MESSAGES, pa.table(columns))
+
+
+def looks(count: int) -> Iterator[dict[str, Any]]:
+    """How long looks for topics take: wall and processor time of this process, ms."""
+    with tempfile.TemporaryDirectory(prefix="delayline-many-") as root:
+        create_all(root)
+        for number in range(_FILES):
+            sent(root, number * count // _FILES, (number + 1) * count // _FILES, number)
+        for described, pattern in (("one in ten", re.compile(r"topic-1\d*")), ("all", re.compile(".*"))):
+            consumed, before = ConsumedTopics(root, pattern, "s", None), resident_bytes()
+            found = set(consumed.look())
+            consumed = ConsumedTopics(root, pattern, "s", None)
+            row: dict[str, Any] = {"topics": count, "described": described, "found": len(found)}
+            for which in ("first", "again", "new"):
+                if which == "new":
+                    sent(root, count, count + _NEW, _FILES)
+                begun, used = time.perf_counter(), time.process_time()
+                consumed.look(found)
+                row[f"{which}_ms"] = (time.perf_counter() - begun) * 1_000
+                row[f"{which}_cpu_ms"] = (time.process_time() - used) * 1_000
+            yield row | {"more_mb": (resident_bytes() - before) / 1e6}
+
+
+def show_looks(row: dict[str, Any]) -> Iterator[str]:
+    """A row for a person."""
+    times = ", ".join(
+        f"{name} {row[f'{which}_ms']:.1f} ms ({row[f'{which}_cpu_ms']:.1f} ms of a processor)"
+        for which, name in (("first", "first look"), ("again", "again"), ("new", f"with {_NEW} new ones"))
+    )
+    which = f"{row['topics']} topics, {row['described']} described ({row['found']})"
+    yield f"{which}: {times}; {row['more_mb']:.0f} MB more"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -137,8 +194,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--full", action="store_true", help=f"up to {FULL[-1]} subscriptions, which takes a quarter of an hour"
     )
+    parser.add_argument("--topics", type=int, help="look for so many topics by a pattern instead")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(arguments)
+    if chosen.topics:
+        tell(describe("deltalake", "pyarrow"), looks(chosen.topics), show_looks, as_json=chosen.json)
+        return 0
     tell(describe("pyspark", "deltalake", "pyarrow"), rows(FULL if chosen.full else SIZES), show, as_json=chosen.json)
     return 0
 

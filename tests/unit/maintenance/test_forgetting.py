@@ -20,8 +20,10 @@ from hypothesis import strategies as st
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions, unsubscribe
 from pipeline.config.settings import DAY_MS, HOUR_MS
+from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import open_table, query
 from pipeline.ingest import stage as ingest_stage
+from pipeline.maintenance.cutlogs import cut_log
 from pipeline.maintenance.forgetting import COLUMNS, Change, Forgotten, forget_lines, forgotten
 from pipeline.maintenance.kept import Stays
 from pipeline.maintenance.retention import delete, going
@@ -177,3 +179,31 @@ def test_nobody_is_forgotten_before_settle_has_seen_it_leave(stages: Stages) -> 
     assert forget(stages) == 0
     take(stages)
     assert forget(stages) == 1
+
+
+def begins(stages: Stages) -> int:
+    """The first entry of the log of the registry, once maintenance has cut it."""
+    session: Any = Session()
+    cut_log(session, stages.warehouse, SUBSCRIPTIONS, wall_ms() + 1_000)
+    return min(int(each.stem) for each in Path(stages.root, SUBSCRIPTIONS.name, "_delta_log").glob("*.json"))
+
+
+def test_the_log_of_the_registry_is_cut_up_to_the_version_that_stages_follow(stages: Stages) -> None:
+    """It had an entry for each registration there ever was, and each further one lists all of them."""
+    open_table(stages.root, SUBSCRIPTIONS).alter.set_table_properties({"delta.checkpointInterval": "2"})
+    assert begins(stages) == 0
+    subscribe(stages.root, Subscription("t", "s", policies=Policies(ack=True)))
+    take(stages, message("m", "t"))
+    followed = open_table(stages.root, SUBSCRIPTIONS).version()
+    for number in range(5):
+        subscribe(stages.root, Subscription("t", f"s{number}"))
+    unsubscribe(stages.root, "t", "s")
+    assert begins(stages) <= followed
+    take(stages)
+    take(stages)
+    assert begins(stages) > followed
+    for stage in ("ingest", "dispatch", "settle"):
+        stages.restart(stage)
+    subscribe(stages.root, Subscription("t", "s", policies=Policies(ack=True)))
+    take(stages, message("again", "t"))
+    assert lives(stages.root)["t", "s"].number == 2
