@@ -16,7 +16,7 @@ from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.stages import STAGES
-from schemas import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS, TABLES
+from schemas import DELIVERIES, PUBLICATIONS, TABLES
 from tests.support.jobs import PATIENCE_S, delivered, main, module, said, started, until, words_of_ours
 from tests.support.modules import ROOT
 
@@ -40,7 +40,7 @@ def test_a_process_for_each_stage_delivers_and_one_command_stops_them_all(tmp_pa
     assert delivered(warehouse) == ["2", "1", "0"]
     with started(module("maintain", "--warehouse", str(warehouse), "--retain", "0s"), tmp_path / "tidy", **HERE) as job:
         assert job.wait(timeout=PATIENCE_S) == 0, said(tmp_path / "tidy")
-    tables = [table.name for table in TABLES if table is not SUBSCRIPTIONS]
+    tables = [table.name for table in TABLES]
     assert [
         line.partition(": ")[0] for line in said(tmp_path / "tidy").splitlines() if "files became" in line
     ] == tables

@@ -135,7 +135,7 @@ def test_a_subscription_that_comes_back_begins_another_life(log: DataFrame) -> N
         ("t", "gone"): Incarnation(7, 0, 1),
     }
     members = Membership.of(registered, lives, 5)
-    assert members.joined == {("t", "back"): Joined(0, 1)}
+    assert members.joined == {("t", "back"): Joined(0, 1, life=3)}
     assert members.left == {("t", "gone")}
     rows = segment_rows(log, members, SPAN, SEGMENT, frozenset({NEAR, LOAD, BACKFILL})).collect()
     named = {(row["kind"], *((each["name"], each["life"]) for each in row["subscriptions"])) for row in rows}
@@ -151,7 +151,7 @@ def test_a_changed_or_impossible_tick_is_refused_and_the_life_goes_on(log: DataF
     lives = {("t", "s"): Incarnation(1, 0, 16), ("t", "gone bad"): Incarnation(1, 0, 32)}
     members = Membership.of(registered, lives, 5)
     assert sorted(each.name for each in members.refused) == ["gone bad", "s", "zero"]
-    assert members.joined == {("t", "new"): Joined(5, 8)}
+    assert members.joined == {("t", "new"): Joined(5, 8, life=1)}
     rows = segment_rows(log, members, SPAN, SEGMENT, frozenset({NEAR})).collect()
     listening = {(each["name"], each["tick_ms"]) for row in rows for each in row["subscriptions"]}
     assert listening == {("s", 16), ("gone bad", 32), ("new", 8)}

@@ -27,7 +27,7 @@ from pipeline.delta.writing.datafiles import DataFile
 from pipeline.maintenance.layout import cluster, compact, is_new
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.rounds import maintain, own_session
-from schemas import INBOX, MESSAGES, SUBSCRIPTIONS, TABLES
+from schemas import INBOX, MESSAGES, TABLES
 from tests.support.rows import T0, arrow_messages
 from tests.support.spark import session
 
@@ -171,7 +171,7 @@ def test_an_error_while_messages_are_sorted_ends_no_round(
 
     monkeypatch.setattr(Appender, writes, full)
     done = list(maintain(spark, warehouse, Upkeep(), wall_ms()))
-    assert [each.table for each in done] == [table.name for table in TABLES if table is not SUBSCRIPTIONS]
+    assert [each.table for each in done] == [table.name for table in TABLES]
 
 
 @pytest.mark.usefixtures("writes")
