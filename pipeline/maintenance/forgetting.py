@@ -106,7 +106,7 @@ class Forgotten:
         some = rows.select(list(COLUMNS)).take(pa.array(about))
         flags = np.zeros(rows.num_rows, np.bool_)
         flags[about] = [
-            self._has((topic, of[0]["name"]), (marker, first))
+            bool(of) and self._has((topic, of[0]["name"]), (marker, first))
             for topic, of, marker, first in zip(*(some[name].to_pylist() for name in COLUMNS), strict=True)
         ]
         return pa.array(flags)
@@ -123,10 +123,11 @@ def forgotten(spark: SparkSession, warehouse: Warehouse, mark: SettledMark) -> F
             (row["topic"], each["name"]),
             (row["marker"], row["first_ledger"]),
             each["life"] or 0,
-            round(row["loaded_until"].timestamp() * 1_000),
+            sys.maxsize if row["loaded_until"] is None else round(row["loaded_until"].timestamp() * 1_000),
         )
         for row in rows
-        for each in row["subscriptions"]
+        for each in row["subscriptions"] or ()
+        if row["marker"] is not None
     )
     return Forgotten.of(changes, mark.due_ms, _passed(spark, warehouse))
 
@@ -138,7 +139,7 @@ def _passed(spark: SparkSession, warehouse: Warehouse) -> int:
         limits.append(torn.lives)
     if settled_upto(spark, warehouse) is not None:
         last = last_commit(spark, warehouse.path(CURSORS), SETTLE)
-        limits.append(0 if last is None else int(last.note["lives"]))
+        limits.append(0 if last is None else int(last.note.get("lives", 0)))
     return min(limits)
 
 

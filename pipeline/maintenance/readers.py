@@ -83,11 +83,11 @@ def settled_upto(spark: SparkSession, warehouse: Warehouse) -> dict[str, int] | 
 def _registry_read(spark: SparkSession, warehouse: Warehouse) -> int:
     """The oldest version of the registry that a stage may read: the one that its last batch followed."""
     ingest, torn = last_commit(spark, warehouse.path(SEGMENTS), INGEST), torn_batch(spark, warehouse)
-    needed = [0 if ingest is None else int(ingest.note["registry"])]
+    needed = [0 if ingest is None else int(ingest.note.get("registry", 0))]
     needed += [] if torn is None else [torn.registry]
     last = last_commit(spark, warehouse.path(CURSORS), SETTLE)
     if last is not None and settled_upto(spark, warehouse) is not None:
-        needed.append(int(last.note["registry"]))
+        needed.append(int(last.note.get("registry", 0)))
     return max(0, min(needed))
 
 

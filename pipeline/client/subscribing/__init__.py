@@ -1,3 +1,13 @@
 """The registry as programs use it: subscriptions, topics, how they stand, seeking, and dead letters."""
 
-__all__ = ["deadletters", "lines", "lives", "policysetting", "seeking", "standing", "subscriptions", "topics"]
+__all__ = [
+    "deadletters",
+    "lines",
+    "lives",
+    "patterns",
+    "policysetting",
+    "seeking",
+    "standing",
+    "subscriptions",
+    "topics",
+]
