@@ -68,8 +68,6 @@ _OF_FILES = (FilesBroken, OSError, pa.ArrowException, PySparkException, Py4JErro
 """What a batch fails with when one of its files cannot be read, here or by Spark; it may have other reasons."""
 _FILE_BYTES = 32 << 20
 """Of encoded positions, about ten million of them."""
-_FEW_LIVES = 1_000
-"""Of subscriptions; no more than twice as many are held for nothing."""
 _THREADS = "local["
 """How the master of a session is called whose executors are threads of this process."""
 
@@ -101,7 +99,7 @@ class Ingest:
         self.sinks = {t.name: Sink(spark, warehouse, t, INGEST, checkpoint.wrote) for t in tables}
         self._schedule = Passed(Checkpoint(self._files, warehouse.checkpoint(SCHEDULE)))
         self._memory: IngestMemory | None = None
-        self._lives = _FEW_LIVES
+        self._markers = Markers(spark, warehouse)
         self._express = Sink(spark, warehouse, REDELIVERY, INGEST, after=self._unmarked())
         last = [sink.last for sink in self.sinks.values() if sink.last is not None]
         # What another checkpoint called now is in where this one begins.
@@ -307,14 +305,7 @@ class Ingest:
         rows = self._segment_rows(members, plan, kinds, marker_rows(marker), counts.accepted, batch_id)
         self.sinks["segments"].append(rows, owner, batch_id, asdict(plan))
         self._observe("ingest.segments", batch_id)
-        self._memory = self._bounded(memory.after(marker, counts.parked, self._segment_ms))
-
-    def _bounded(self, memory: IngestMemory) -> IngestMemory:
-        """Lives are read anew when they have doubled: those that maintenance has forgotten are among them."""
-        if len(memory.lives) > 2 * self._lives:
-            memory = replace(memory, lives=Markers(self._spark, self._warehouse).lives())
-            self._lives = max(_FEW_LIVES, len(memory.lives))
-        return memory
+        self._memory = self._markers.bounded(memory.after(marker, counts.parked, self._segment_ms))
 
     def _unmarked(self) -> int:
         """The version of `redelivery` after which the last batch may have written there: further back none is needed.

@@ -30,7 +30,7 @@ from pipeline.subscriptions.settled import SettledMark
 from schemas import CURSORS, LEFT, SEGMENTS, SUBSCRIPTIONS
 
 _CHANGES = """
-    SELECT topic, subscriptions, marker, first_ledger, loaded_until FROM {told} WHERE first_ledger IS NOT NULL
+    SELECT topic, subscriptions, marker, first_ledger, loaded_until FROM {rows} WHERE first_ledger IS NOT NULL
 """
 _ENDED = "SELECT DISTINCT topic, subscription FROM registry WHERE NOT active AND subscription <> ''"
 _NAMED = 100

@@ -27,6 +27,8 @@ _TOP = """
     FROM {rows} WHERE marker IS NOT NULL
 """
 _LAST_LEDGER = "SELECT MAX(ledger_id) AS ledger_id FROM {rows} WHERE ledger_id"
+_FEW_LIVES = 1_000
+"""Of subscriptions; no more than twice as many are held for nothing."""
 _DENSE = 1_000
 """Rows of a file for each segment that it spans, from which on they are taken to be in all of them."""
 _CHANGES = "SELECT marker, first_ledger, topic, subscriptions, count FROM {rows} WHERE first_ledger IS NOT NULL"
@@ -120,6 +122,14 @@ class Markers:
         """Nothing is read yet."""
         self._table = spark, warehouse, SEGMENTS
         self._version = version
+        self._most = _FEW_LIVES
+
+    def bounded(self, memory: IngestMemory) -> IngestMemory:
+        """Lives are read anew when they have doubled: those that maintenance has forgotten are among them."""
+        if len(memory.lives) > 2 * self._most:
+            memory = replace(memory, lives=self.lives())
+            self._most = max(_FEW_LIVES, len(memory.lives))
+        return memory
 
     def top(self) -> tuple[int, int, int]:
         """The last marker, the instant (ms) before which all is loaded, and the next ledger; 0 where none is told."""

@@ -97,8 +97,6 @@ class Month:
             patches.enter_context(patch("pipeline.maintenance.rounds.vacuum", vacuum_at_once))
             patches.enter_context(patch("pipeline.maintenance.rounds._REPLAYED_MS", 0))
             patches.enter_context(patch("pipeline.maintenance.rounds.own_session", lambda spark: spark))
-            begun = lambda _, folder: self.stages.begun(Path(folder).name)  # noqa: E731 - one line of a patch
-            patches.enter_context(patch("pipeline.maintenance.readers._committed", begun))
             session: Any = Session()
             return list(maintain(session, self.stages.warehouse, UPKEEP, wall_ms() + SECOND_MS))
 

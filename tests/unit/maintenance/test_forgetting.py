@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -22,11 +20,11 @@ from pipeline.client.subscribing.subscriptions import Subscription, subscribe, s
 from pipeline.config.settings import DAY_MS, HOUR_MS
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import open_table, query
-from pipeline.ingest import stage as ingest_stage
 from pipeline.maintenance.cutlogs import cut_log
 from pipeline.maintenance.forgetting import COLUMNS, Change, Forgotten, forget_lines, forgotten
 from pipeline.maintenance.kept import Stays
 from pipeline.maintenance.retention import delete, going
+from pipeline.subscriptions import markers
 from pipeline.subscriptions.incarnations import (
     FORGOTTEN,
     Incarnation,
@@ -122,13 +120,10 @@ def take(stages: Stages, *rows: dict[str, Any]) -> None:
 def forget(stages: Stages, mark: SettledMark = LONG_AGO) -> int:
     """What maintenance forgets of the registry and of `segments`; give of how many names."""
     session: Any = Session()
-    with ExitStack() as patches:
-        begun = lambda _, folder: stages.begun(Path(folder).name)  # noqa: E731 - for one patch
-        patches.enter_context(patch("pipeline.maintenance.readers._committed", begun))
-        gone = forgotten(session, stages.warehouse, mark)
-        forget_lines(session, stages.warehouse, gone.names)
-        (rows,) = (each for each in going(mark, None, Stays(), 0, gone) if each.table is SEGMENTS)
-        delete(session, stages.warehouse, rows)
+    gone = forgotten(session, stages.warehouse, mark)
+    forget_lines(session, stages.warehouse, gone.names)
+    (rows,) = (each for each in going(mark, None, Stays(), 0, gone) if each.table is SEGMENTS)
+    delete(session, stages.warehouse, rows)
     return len(gone.names)
 
 
@@ -142,7 +137,7 @@ def test_who_comes_back_after_being_forgotten_begins_a_life_of_its_own(
     stages: Stages, monkeypatch: pytest.MonkeyPatch, *, restarts: bool
 ) -> None:
     """Its names stayed in the registry, in `segments` and in the memory of each stage for ever."""
-    monkeypatch.setattr(ingest_stage, "_FEW_LIVES", 1)
+    monkeypatch.setattr(markers, "_FEW_LIVES", 1)
     subscribe(stages.root, Subscription("t", "stays", policies=Policies(ack=True)))
     for name in ("s", "s", "more", "s"):
         subscribe(stages.root, Subscription("t", name, policies=Policies(ack=True)))
