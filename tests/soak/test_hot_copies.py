@@ -34,6 +34,8 @@ class Copied(Operated):
 
     parts = 0
     """How many parts are copied."""
+    cuts = property(lambda self: self.parts == 0)
+    """While a copy is made no log is cut at once, as the rules do: a job keeps two minutes of it."""
     number = 0
     """How many copies were made."""
     kept: dict[str, int]

@@ -57,6 +57,8 @@ class Operators(RuleBasedStateMachine):
     stages: Stages
     MODEL: tuple[str, ...]
     """The attributes that say what a warehouse must hold: they are put back with it."""
+    cuts: bool = True
+    """Whether logs may be cut as far as nobody in the warehouse needs them."""
 
     def shorten_logs(self) -> None:
         """Give logs a checkpoint every other commit, or none would be cut in so few steps."""
@@ -80,11 +82,13 @@ class Operators(RuleBasedStateMachine):
         """Somebody merges the files of a table."""
         self.opened(_BY_NAME[name]).optimize.compact()
 
+    @precondition(lambda self: self.cuts)
     @rule(name=_names(_TABLES))
     def cut(self, name: str) -> None:
         """Maintenance cuts a log as far as it may, whichever stage is away or has died in the middle of a batch."""
         cut_log(_SESSION, self.stages.warehouse, _BY_NAME[name], wall_ms() + SECOND_MS)
 
+    @precondition(lambda self: self.cuts)
     @rule()
     def maintain(self) -> None:
         """A whole round: what is settled and old goes, and so does each file that nobody needs."""
