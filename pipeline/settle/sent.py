@@ -8,18 +8,23 @@ the cause: then nothing is lost, whoever wrote it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from pipeline.config.routes import NotInDriver
 from pipeline.delta.logs.entries import commits, newest
 from pipeline.delta.logs.logfiles import appended
-from pipeline.delta.reading.files import read_strangers
+from pipeline.delta.reading.files import read_files
+from pipeline.delta.reading.strangers import broken, left_out, unfolding
 from pipeline.delta.warehouse import Warehouse
+from pipeline.storage.arrays import arrow_schema
+from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
+from pipeline.storage.parquet import MOST_UNFOLDED, row_groups
 from pipeline.subscriptions.letters import APPLICATION, batch_of
 from schemas import INBOX
 
@@ -28,14 +33,17 @@ CAUSE = "delayline.cause"
 _ROWS = 1 << 10
 """Rows that are held at once."""
 _OF_AN_APPEND = {"commitInfo", "txn", "add"}
+_TEXTS = pa.map_(pa.binary(), pa.binary())
 
 
 class Sent:
     """The letters that are there; each stands for one."""
 
-    def __init__(self, rows: Iterator[pa.Table]) -> None:
-        """Look at rows of `inbox`. A digest of each is kept."""
-        self._there = Counter(_digest(row) for some in rows for row in some.to_pylist())
+    def __init__(self, files: Iterable[Counter[bytes]]) -> None:
+        """Take what files of `inbox` have, by the digests of their rows."""
+        self._there = Counter[bytes]()
+        for each in files:
+            self._there += each
 
     def without(self, letters: pa.Table) -> pa.Table:
         """Letters less those that are there."""
@@ -51,8 +59,8 @@ class Sent:
         return True
 
 
-def letters_behind(spark: SparkSession, warehouse: Warehouse, done: int) -> Iterator[pa.Table]:
-    """Rows of `inbox` that were noted as letters of batches behind one, as far as its log reaches, some at a time.
+def letters_behind(spark: SparkSession, warehouse: Warehouse, done: int) -> Iterator[Counter[bytes]]:
+    """What files of `inbox` have that were noted as letters of batches behind one, as far as its log reaches.
 
     Args:
         spark: reads files that this process cannot.
@@ -68,9 +76,21 @@ def letters_behind(spark: SparkSession, warehouse: Warehouse, done: int) -> Iter
             return
         # What ingest takes from any other version is not for us to say.
         if batches and set().union(*actions) <= _OF_AN_APPEND:
-            added = [{**each, "version": version - place} for each in appended(actions)]
-            rows, _ = read_strangers(spark, files, path, INBOX, added)
-            yield from (rows.slice(first, _ROWS) for first in range(0, rows.num_rows, _ROWS))
+            for each in appended(actions):
+                yield _digests(spark, files, path, {**each, "version": version - place})
+
+
+def _digests(spark: SparkSession, files: Files, path: str, added: Mapping[str, Any]) -> Counter[bytes]:
+    """Of the rows of a file; none of one that ingest does not take. A payload may be as long as it likes."""
+    if left_out(files, path, [added]) or unfolding(files, path, INBOX, [added], MOST_UNFOLDED):
+        return Counter()
+    try:
+        groups = row_groups(INBOX, [f"{files.readable(path) or path}/{added['path']}"])
+        return Counter(_digest(row) for group in groups for rows in group.all() for row in _each(rows))
+    except (NotInDriver, OSError, pa.ArrowException):
+        if broken(files, path, INBOX, [added]):
+            return Counter()
+        return Counter(map(_digest, _each(read_files(spark, files, path, INBOX, [added["path"]]))))
 
 
 def _is_ours(noted: Mapping[str, Any]) -> bool:
@@ -78,12 +98,22 @@ def _is_ours(noted: Mapping[str, Any]) -> bool:
 
 
 def _each(rows: pa.Table) -> Iterator[dict[str, Any]]:
+    """Rows by their bytes: texts of strangers may be no UTF-8, and their times none that Python knows."""
     for first in range(0, rows.num_rows, _ROWS):
-        yield from rows.slice(first, _ROWS).to_pylist()
+        yield from rows.slice(first, _ROWS).cast(_PLAIN).to_pylist()
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    kind = pa.int64() if pa.types.is_timestamp(field.type) else pa.binary() if pa.types.is_string(field.type) else None
+    return field.with_type(_TEXTS if pa.types.is_map(field.type) else kind or field.type)
+
+
+_PLAIN = pa.schema([_plain(field) for field in arrow_schema(INBOX.schema)])
+_CAUSE = CAUSE.encode()
 
 
 def _digest(row: Mapping[str, Any]) -> bytes:
     """What is the same for two rows that are the same in all but the cause."""
-    properties = sorted(each for each in row["properties"] or () if each[0] != CAUSE)
+    properties = sorted(map(repr, (each for each in row["properties"] or () if each[0] != _CAUSE)))
     told = [(name, properties if name == "properties" else row[name]) for name in sorted(row)]
-    return blake2b(repr(told).encode(errors="surrogateescape"), digest_size=16).digest()
+    return blake2b(repr(told).encode(), digest_size=16).digest()

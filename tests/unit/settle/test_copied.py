@@ -7,6 +7,7 @@ from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("deltalake", reason="settle needs requirements/all.lock")
@@ -154,3 +155,33 @@ def test_what_a_stranger_writes_for_a_dead_letter_hides_none(stages: Stages, mor
     stages.restart("settle")
     said(stages, "nack", 2)
     assert (2, b"2") in letters(stages)
+
+
+@pytest.mark.parametrize("size", [1 << 15, 2 << 20])
+def test_a_dead_letter_with_a_long_text_does_not_come_again(tmp_path: Path, size: int) -> None:
+    """Only names are short: a payload may be longer than what is read of other tables."""
+    with released(tmp_path, "0", "x" * size, "2", policies=GIVEN_UP, visible=False) as stages:
+        said(stages, "ack", 0)
+        kept(stages)
+        said(stages, "nack", 1)
+        put_back(stages, checkpoint=True)
+        said(stages, "nack", 2)
+        assert [entry for entry, _ in letters(stages)] == [1, 2]
+
+
+@pytest.mark.parametrize("stages", [GIVEN_UP], indirect=True)
+def test_rows_that_strangers_note_as_dead_letters_do_not_end_settle(stages: Stages) -> None:
+    """Delta keeps no map from having a name twice, no text from being no UTF-8, and no time from being far away."""
+    no_text = pa.array([b"\xff"]).view(pa.string())
+    properties = pa.array([[("twice", None), ("twice", "told")]], pa.map_(pa.string(), pa.string()))
+    far = pa.array([1 << 62], pa.int64()).view(pa.timestamp("us", "UTC"))
+    given = {"topic": no_text, "message_key": no_text, "properties": properties, "deliver_at": far}
+    rows = rows_of(INBOX, [{"topic": "t"}])
+    for name, column in given.items():
+        rows = rows.set_column(rows.column_names.index(name), name, column)
+    append(stages.root, INBOX, rows, once=(APPLICATION, 1 << 60))
+    stages.restart("settle")
+    said(stages, "nack", 2)
+    rows = open_table(stages.root, INBOX).to_pyarrow_table(columns=["topic", "payload"])
+    topics = rows.column("topic").cast(pa.binary()).to_pylist()
+    assert (b"t-s-DLQ", b"2") in zip(topics, rows.column("payload").to_pylist(), strict=True)
