@@ -116,22 +116,33 @@ def restore(spark: SparkSession, warehouse: Warehouse, settings: Settings, timel
     work.renew(held)
 
 
-def restore_all(spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline) -> Offset:
+def restore_all(
+    spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline, told: Commit | None = None
+) -> Offset:
     """The same for a new checkpoint, which begins where dispatch ended: also when notes are gone with the old one.
 
     What was released and is nowhere is looked for as far back as deliveries are there: users delete old ones. When the
     log of `redelivery` begins behind the place where dispatch ended, all that is released is looked for.
 
+    Args:
+        spark: the session.
+        warehouse: where the tables lie.
+        settings: of the job.
+        timeline: its time.
+        told: the furthest commit by which dispatch held something, or left all of a batch out. When no note and no
+            delivery goes as far, a note may be gone of what was prepared before it.
+
     Returns:
         The place in `redelivery` up to which all is visible, held, refused or prepared.
     """
     work = _Restoring(spark, warehouse, settings, timeline)
-    held, last = work.held(), work.deliveries.last
+    held, last = work.held(), work.deliveries.last or told
     files, redelivery = session_files(spark), warehouse.path(REDELIVERY)
-    upto = max([held.visible.source, *(each.source for each in held.waiting)])
-    cut = not reaches_back(files, redelivery, upto[0] - 1)
-    upto = (newest(files, redelivery) + 1, EVERYTHING_BEFORE) if cut else held.visible.source
-    if held.waiting and not held.lost and not cut:
+    noted = max([held.visible.source, *(each.source for each in held.waiting)])
+    cut = not reaches_back(files, redelivery, noted[0] - 1)
+    taken = _NOWHERE if told is None else (told.note["source"][0], told.note["source"][1])
+    upto = (newest(files, redelivery) + 1, EVERYTHING_BEFORE) if cut else max(held.visible.source, taken)
+    if held.waiting and not held.lost and not cut and taken <= noted:
         work.renew(held)
     elif last is None:
         work.forget(held)

@@ -142,16 +142,16 @@ def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Optio
     hand over: their positions were of removed subscriptions, and are looked at again; or all was left out,
     or held, which commits of those tables say.
     """
-    restored = restore_all(spark, warehouse, options.settings, timeline(options.clock))
-    noted = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all()
     tables = (REJECTED_DISPATCH, DELIVERIES, HELD, PUBLICATIONS)
-    last = [last_commit(spark, warehouse.path(table), DISPATCH) for table in tables]
-    handed_over = [restored, *(each.source for each in noted)] + [
-        tuple(each.note["source"]) for each in last[1:3] if each
-    ]
-    refused = last[0]
+    refused, delivered, held, published = (last_commit(spark, warehouse.path(table), DISPATCH) for table in tables)
     note = None if refused is None else dispatch.noted(refused.note)
-    handed_over += [note.source] if note is not None and note.complete else []
+    said = [held, refused if note is not None and note.complete else None]
+    told = max((each for each in said if each is not None), key=_handed_over, default=None)
+    restored = restore_all(spark, warehouse, options.settings, timeline(options.clock), told)
+    noted = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all()
+    last = [last_commit(spark, warehouse.path(table), DISPATCH) for table in (DELIVERIES, HELD)]
+    handed_over = [restored, *(each.source for each in noted)]
+    handed_over += [_handed_over(each) for each in (*last, told) if each is not None]
     done = max(handed_over, default=_NOWHERE)
     if (
         refused is not None
@@ -163,7 +163,7 @@ def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Optio
         body = Dispatch(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
         body(spark, refused.batch)
         done = max(done, note.source)
-    after = tuple(sorted({*owners(last), *(each.owner for each in noted)}))
+    after = tuple(sorted({*owners([refused, delivered, held, published, *last]), *(each.owner for each in noted)}))
     # Nothing may be handed over in a copy that has `publications` of a later time than `deliveries`.
     return Origin(done[0], done[1], after=after) if done > _NOWHERE else Origin(after=after)
 
@@ -171,6 +171,12 @@ def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Optio
 def owners(commits: Iterable[Commit | None]) -> tuple[str, ...]:
     """Whose commits they are."""
     return tuple(sorted({commit.owner for commit in commits if commit is not None}))
+
+
+def _handed_over(commit: Commit) -> tuple[int, int]:
+    """Where the batch of a commit of dispatch ends in `redelivery`."""
+    version, index = commit.note["source"]
+    return version, index
 
 
 def _ingested(commit: Commit | None) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -14,7 +15,9 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import Options
 from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.restore import _Restoring
 from pipeline.service.takeover import take_over_dispatch
+from pipeline.subscriptions.policies import Policies
 from schemas import DELIVERIES
 from tests.support.stream import message
 from tests.support.without_jvm import VIRTUAL, Session, Stages, no_jvm
@@ -38,3 +41,35 @@ def test_a_copy_without_any_delivery_is_taken_over_from_whoever_wrote_what_was_c
         copytree(tmp_path / "before", f"{stages.root}/{DELIVERIES.name}")
         found = take_over_dispatch(session, Warehouse(stages.root), Options(VIRTUAL))
         assert found.after == (stages._book("dispatch").owner,)
+
+
+@pytest.mark.parametrize("before", [(), ("first",)])
+def test_what_was_prepared_with_what_a_batch_held_is_looked_for_when_its_note_is_gone(
+    tmp_path: Path, before: tuple[str, ...]
+) -> None:
+    """The new checkpoint begins behind what is held: what is not looked for up to there nobody would ever get."""
+    session: Any = Session()
+    looked: list[tuple[int, int]] = []
+    with no_jvm():
+        stages = Stages(str(tmp_path / "warehouse"))
+        subscribe(stages.root, Subscription("t", "s", tick_ms=1))
+        subscribe(stages.root, Subscription("t", "paused", tick_ms=1, policies=Policies(paused=True)))
+        stages.instant = T0
+        assert stages.ingest()
+        for each in before:
+            assert stages.ingest(message(each))
+            assert stages.release()
+            assert stages.dispatch()
+        assert stages.ingest(message("lost"))
+        assert stages.release()
+        stages.die_after("dispatch.held")
+        assert not stages.dispatch()
+        (note,) = Path(stages.root, DELIVERIES.name, "_prepared").glob(f"{len(before) + 1}.json")
+        note.unlink()
+        with (
+            patch.object(_Restoring, "oldest_ms", lambda _: None),
+            patch.object(_Restoring, "_wanted", lambda _, __, upto: looked.append(upto)),
+            patch.object(_Restoring, "_release", lambda *_: None),
+        ):
+            found = take_over_dispatch(session, Warehouse(stages.root), Options(VIRTUAL))
+        assert looked == [(found.version, found.index)]
