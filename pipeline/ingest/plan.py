@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.config.errors import BadSetting
 from pipeline.delta.reading.strangers import LeftOut
+from pipeline.ingest.accept import ledgers
 from pipeline.ingest.segments import Span
 
 
@@ -28,6 +30,7 @@ class Plan:
         express: messages of the batch that are due before this time (ms) skip the schedule; 0: none does.
         redelivery: the version of `redelivery` after which the batch may have written there.
         near: whether the batch may have accepted what goes to the schedule.
+        entries: so many messages fill a ledger; 0: an earlier version of this project did not say it.
     """
 
     now: int
@@ -45,11 +48,25 @@ class Plan:
     express: int = 0
     redelivery: int = -1
     near: bool = True
+    entries: int = 0
 
     @property
     def span(self) -> Span:
         """Which positions the batch addresses."""
         return Span(self.now, self.loaded, self.load_until, self.first_ledger, self.next_ledger, self.express)
+
+    def filled(self, accepted: int, entries: int) -> int:
+        """The first ledger that is left unused by so many messages; of an earlier plan so many `entries` fill one."""
+        return self.first_ledger + ledgers(accepted, self.entries or entries)
+
+    def check_filled(self, accepted: int, entries: int) -> None:
+        """Refuse to give messages other positions than they had.
+
+        Raises:
+            BadSetting: the plan does not say how many messages fill a ledger, and that was another number.
+        """
+        if self.filled(accepted, entries) != self.next_ledger:
+            raise BadSetting("entries_per_ledger", entries, "what it was when these messages were accepted")
 
     @classmethod
     def of_note(cls, note: Mapping[str, object]) -> "Plan":

@@ -35,7 +35,7 @@ from pipeline.delta.reading.strangers import FilesBroken, LeftOut, places
 from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Rows, Sink
-from pipeline.ingest.accept import Counts, Terms, ledgers
+from pipeline.ingest.accept import Counts, Terms
 from pipeline.ingest.accept_local import NO_ROWS, LocalBatch, local_inbox
 from pipeline.ingest.accept_spark import SparkBatch
 from pipeline.ingest.changes import Changes, refused
@@ -139,6 +139,7 @@ class Ingest:
         start, end = Position(plan.now, *plan.begin), Position(plan.now, *plan.source)
         changes, _ = self._changes.between(start, end)
         with self._batch(session, plan, start, end, changes, batch_id, checked=True) as batch:
+            plan.check_filled(batch.counts.accepted, self._settings.entries_per_ledger)
             self._write_messages(batch, plan, owner, batch_id)
 
     def _broken(self, error: Exception, start: Position, end: Position, plan: Plan) -> Collection[LeftOut]:
@@ -174,7 +175,7 @@ class Ingest:
             load_until=plan.load_until,
             segment_ms=self._segment_ms,
             first_ledger=plan.first_ledger,
-            entries=self._settings.entries_per_ledger,
+            entries=plan.entries or self._settings.entries_per_ledger,
             batch_id=number,
         )
         if idle:
@@ -260,7 +261,7 @@ class Ingest:
         sink, accepted = self.sinks["messages"], batch.counts.accepted
         if sink.found(owner, batch_id) is not None or not accepted:
             return plan
-        end = plan.first_ledger + ledgers(accepted, self._settings.entries_per_ledger)
+        end = plan.filled(accepted, self._settings.entries_per_ledger)
         plan = replace(plan, next_ledger=end, near=accepted > batch.counts.express)
         sink.append(batch.messages(self._settings), owner, batch_id, asdict(plan))
         self._observe("ingest.messages", batch_id)
@@ -374,13 +375,13 @@ class Ingest:
         ahead = now + self._settings.horizon_ms
         until = max(memory.loaded, (ahead // self._segment_ms + 1) * self._segment_ms)
         limits = (self._settings.max_delay_ms, self._settings.max_payload_bytes)
-        begin, source = (start.version, start.index), (end.version, end.index)
+        span, entries = ((start.version, start.index), (end.version, end.index)), self._settings.entries_per_ledger
         ledger, registry, last = memory.next_ledger, self._registry.version(), self.sinks["segments"].last
         seen = -1 if last is None else int(last.note["registry"])
         self._last_instant = now
         told = tuple(each.version for each in changes if each.version < end.version and self._changes.can_be_told(each))
-        plan = Plan(now, limits, memory.loaded, until, ledger, ledger, seen, registry, begin, source, told)
-        if begin == source or seen != registry or not self._settings.express_ms:
+        plan = Plan(now, limits, memory.loaded, until, ledger, ledger, seen, registry, *span, told, entries=entries)
+        if span[0] == span[1] or seen != registry or not self._settings.express_ms:
             # Who has just come is known to dispatch by a marker of this batch: it has to come first.
             return plan
         soon = min(now + self._settings.express_ms, until)

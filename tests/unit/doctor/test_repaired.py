@@ -174,11 +174,15 @@ def test_a_settle_whose_source_was_cut_begins_anew_with_subscriptions_that_are_m
 
 
 @pytest.mark.parametrize("express_ms", [0, 60_000])
+@pytest.mark.parametrize("entries", [2, 50_000])
 def test_messages_that_were_restored_alone_are_accepted_again_at_their_positions(
-    stages: Stages, tmp_path: Path, express_ms: int
+    stages: Stages, tmp_path: Path, express_ms: int, entries: int
 ) -> None:
-    """A rebuild of ingest writes what is missing: other tables know which batches took it."""
-    stages.settings = replace(stages.settings, express_ms=express_ms)
+    """A rebuild of ingest writes what is missing: other tables know which batches took it.
+
+    It does so also when other settings say by now how many messages fill a ledger.
+    """
+    stages.settings = replace(stages.settings, express_ms=express_ms, entries_per_ledger=1)
     stages.restart("ingest")
     copytree(path_of(stages.root, MESSAGES), tmp_path / "copy")
     for number in range(3):
@@ -192,6 +196,7 @@ def test_messages_that_were_restored_alone_are_accepted_again_at_their_positions
     copytree(tmp_path / "copy", path_of(stages.root, MESSAGES))
     assert ("not_accepted", "messages") in whats(stages)
     session: Any = Session()
+    stages.settings = replace(stages.settings, entries_per_ledger=entries)
     take_over_ingest(session, stages.warehouse, Options(VirtualClock(), stages.settings))
     assert sorted(map(str, rows(stages, MESSAGES))) == sorted(map(str, there))
     start(stages)
