@@ -17,6 +17,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from pipeline.config.errors import SourceBehind
 from pipeline.config.options import Observer
 from pipeline.config.stages import SETTLE
 from pipeline.config.wallclock import thread_cpu_ms, wall_ms
@@ -92,6 +93,8 @@ class Settle:
             # Otherwise nothing is open, and the version of the registry may be gone.
             self._lines = self._registry.at(self._last.registry)
             self._opened = self._cursors.restored(self._everybody(self._last))
+        if self._last is not None:
+            # Of commands none is passed over, also while there is nothing to follow.
             self._ends(self._begin())
 
     def step(self, instant: int, *, patient: bool) -> bool:
@@ -184,9 +187,15 @@ class Settle:
         return ends
 
     def _commanded(self) -> bool:
-        """Whether commands have come that give something another due time; of the others nothing is noted."""
+        """Whether commands have come that give something another due time; of the others nothing is noted.
+
+        Raises:
+            SourceBehind: the table ends before what was read of it.
+        """
         known = max(self._passed, 0 if self._last is None else self._last.commands)
         commands = newest(self._files, self._warehouse.path(COMMANDS), known)
+        if commands < known:
+            raise SourceBehind(SETTLE, COMMANDS.name, commands, known)
         if commands == known or self._news(known, commands).num_rows:
             return commands > known
         self._passed = commands

@@ -142,3 +142,18 @@ def test_who_follows_nothing_begins_anew_with_older_tables(job: Job) -> None:
     assert job.stages.ingest(message("new", "t"))
     job.go(1)
     assert job.stages._body(SETTLE)._opened["t", "new"].outstanding.counts.outstanding == 1
+
+
+@pytest.mark.parametrize("starts", [False, True])
+def test_commands_that_were_restored_alone_are_refused_by_who_follows_nothing(job: Job, *, starts: bool) -> None:
+    """What a command moves that comes in the place of those that are gone was left out, and never put back."""
+    unsubscribe(str(job.root), "t", "s")
+    subscribe(str(job.root), Subscription("t", "plain", tick_ms=1))
+    job.go(1)
+    job.restore(COMMANDS)
+    assert ("settle_ahead", COMMANDS.name) in job.words()
+    if starts:
+        job.stages.restart(SETTLE)
+    with pytest.raises(SourceBehind) as refused:
+        job.stages.settle()
+    assert refused.value.table == COMMANDS.name
