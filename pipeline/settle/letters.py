@@ -73,7 +73,7 @@ class DeadLetters:
         missing: list[tuple[Listener, Positions]] = []
         in_order = sorted(letters, key=_incarnation)
         name, number = transaction(batch, drawn)
-        sent = Sent(() if done is None else self._behind(done, number))
+        sent = Sent(() if done is None else self._behind(done))
         for piece, every in enumerate(_pieces(self._rows(in_order, missing))):
             # Cut first, and looked through then: whoever repeats the batch cuts alike.
             rows = sent.without(every)
@@ -82,10 +82,10 @@ class DeadLetters:
                 self.appended += rows.num_rows
         return missing
 
-    def _behind(self, done: int, own: int) -> Iterator[Counter[bytes]]:
+    def _behind(self, done: int) -> Iterator[Counter[bytes]]:
         """Letters of batches behind one. A look at what was noted last, mostly: there are none."""
         last = self._noted(APPLICATION)
-        if last is not None and last != own and batch_of(last) > done:
+        if last is not None and batch_of(last) > done:
             yield from letters_behind(self._spark, self._warehouse, done)
 
     def _noted(self, name: str) -> int | None:

@@ -16,13 +16,14 @@ pytest.importorskip("pyspark", reason="settle needs requirements/all.lock")
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.delta.warehouse import Warehouse
+from pipeline.settle.letters import DeadLetters
 from pipeline.settle.undone import undone
 from pipeline.subscriptions.letters import APPLICATION
 from pipeline.subscriptions.policies import Policies
 from schemas import CURSORS, INBOX
 from tests.support.examined import wrong
 from tests.support.released import released, say
-from tests.support.stream import at
+from tests.support.stream import Killed, at
 from tests.support.without_jvm import Session, Stages
 
 COMES_AGAIN, GIVEN_UP = Policies(ack=True, retry_min_ms=60_000), Policies(ack=True, max_redeliveries=0)
@@ -185,3 +186,29 @@ def test_rows_that_strangers_note_as_dead_letters_do_not_end_settle(stages: Stag
     rows = open_table(stages.root, INBOX).to_pyarrow_table(columns=["topic", "payload"])
     topics = rows.column("topic").cast(pa.binary()).to_pylist()
     assert (b"t-s-DLQ", b"2") in zip(topics, rows.column("payload").to_pylist(), strict=True)
+
+
+@pytest.mark.parametrize("stages", [GIVEN_UP], indirect=True)
+def test_a_dead_letter_does_not_come_again_when_settle_dies_between_pieces(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first piece is new, and says nothing of those behind it."""
+    monkeypatch.setattr("pipeline.settle.letters._ROW_BYTES", 64 << 20)
+    kept(stages)
+    said(stages, "nack", 2)
+    put_back(stages, checkpoint=True)
+    say(stages, "nack", 1)
+    say(stages, "nack", 3)
+    put = DeadLetters._put
+
+    def put_and_die(*told: Any) -> None:  # noqa: ANN401 - as it is called
+        put(*told)
+        raise Killed
+
+    monkeypatch.setattr(DeadLetters, "_put", put_and_die)
+    with pytest.raises(Killed):
+        stages._body("settle").step(stages.instant + 1_000, patient=False)
+    monkeypatch.setattr(DeadLetters, "_put", put)
+    stages.restart("settle")
+    said(stages, "ack", 4)
+    assert [entry for entry, _ in letters(stages)] == [1, 2, 3]
