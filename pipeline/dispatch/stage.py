@@ -165,10 +165,8 @@ class Dispatch:
         shown = self.sinks["deliveries"], self.sinks["publications"]
         store = PreparedStore(self._files, warehouse.path(DELIVERIES))
         self.publisher = Publisher(store, *shown, timeline, observe)
-        self._backlog, self._pacing = (
-            Backlog(spark, warehouse, self.sinks["held"]),
-            Pacing(LONGEST_MS if timeline.live else None),
-        )
+        self._backlog = Backlog(spark, warehouse, self.sinks["held"])
+        self._pacing = Pacing(LONGEST_MS if timeline.live else None)
         evaluator = shared(settings.guard_timeout_ms, settings.guard_bytes, patient=not timeline.live)
         folders = (f"{warehouse.root}/{GUARD_FOLDER}", *settings.guard_tables)
         self._guards = Guards(GuardStates(self._files, warehouse.root), evaluator, folders)
@@ -201,6 +199,8 @@ class Dispatch:
         """Write the deliveries of a batch; first say what is missing or withdrawn, then note what is written."""
         refused = self.sinks["rejected_dispatch"].found(owner, batch_id)
         known = None if refused is None else noted(refused.note)
+        if known is not None and known.complete:
+            return  # It has done all, and what decided it may be gone.
         registry, lives = self._versions() if known is None else known.decided_by
         by = self._deciding(registry, lives, batch_id) if known is None else self._decided(known, owner, batch_id)
         by, took = self._taken(session, by, batch_id)

@@ -1,6 +1,6 @@
 """Where stages stand in the tables that they follow, and what they would need to start again: nothing passes that."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 
 from pyspark.sql import SparkSession
@@ -15,6 +15,8 @@ from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.prepared import PreparedStore
 from pipeline.dispatch.stage import Note, noted
 from pipeline.ingest.plan import Plan
+from pipeline.settle.plan import Plan as Settling
+from pipeline.settle.plan import PlanFile
 from pipeline.settle.registry import acknowledging
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
@@ -69,7 +71,23 @@ def settled_upto(spark: SparkSession, warehouse: Warehouse) -> dict[str, int] | 
 
     The note of its last commit to `cursors` says it, which is the last one of a batch: of one that was torn apart
     nothing counts. Before its first commit it begins with what is released after subscriptions began to acknowledge.
+    A batch that was begun and is not there yet begins where its plan says, also when nobody acknowledges any more.
     """
+    read, begun = _settled(spark, warehouse), begun_batch(spark, warehouse)
+    if begun is None:
+        return read
+    return {name: min(version, (read or {}).get(name, version)) for name, version in asdict(begun.begin).items()}
+
+
+def begun_batch(spark: SparkSession, warehouse: Warehouse) -> Settling | None:
+    """The plan of a batch of settle that is not in `cursors`, and will be repeated as it was; None: there is none."""
+    noted = PlanFile(session_files(spark), warehouse.checkpoint(SETTLE)).plan
+    last = last_commit(spark, warehouse.path(CURSORS), SETTLE)
+    return None if noted is None or (last is not None and noted.batch <= last.batch) else noted
+
+
+def _settled(spark: SparkSession, warehouse: Warehouse) -> dict[str, int] | None:
+    """The same, as if no batch had begun since the last one in `cursors`."""
     known, last = acknowledging(spark, warehouse), last_commit(spark, warehouse.path(CURSORS), SETTLE)
     if last is not None and (known or last.note.get("follows")):
         return {name: int(last.note.get(name, 0 if name == "commands" else -1)) for name in SETTLED.values()}
@@ -85,9 +103,10 @@ def _registry_read(spark: SparkSession, warehouse: Warehouse) -> int:
     ingest, torn = last_commit(spark, warehouse.path(SEGMENTS), INGEST), torn_batch(spark, warehouse)
     needed = [0 if ingest is None else int(ingest.note.get("registry", 0))]
     needed += [] if torn is None else [torn.registry]
-    last = last_commit(spark, warehouse.path(CURSORS), SETTLE)
+    last, begun = last_commit(spark, warehouse.path(CURSORS), SETTLE), begun_batch(spark, warehouse)
     if last is not None and settled_upto(spark, warehouse) is not None:
         needed.append(int(last.note.get("registry", 0)))
+    needed += [] if begun is None else [begun.registry]
     return max(0, min(needed))
 
 

@@ -15,11 +15,12 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.client.commanding.commands import cancel
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions, unsubscribe
 from pipeline.config.settings import DAY_MS, HOUR_MS
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.deltars import open_table, query
+from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.maintenance.cutlogs import cut_log
 from pipeline.maintenance.forgetting import COLUMNS, Change, Forgotten, forget_lines, forgotten
 from pipeline.maintenance.kept import Stays
@@ -37,8 +38,8 @@ from pipeline.subscriptions.incarnations import (
 )
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark
-from schemas import LEFT, SEGMENTS, SUBSCRIPTIONS
-from tests.support.stream import message
+from schemas import CONSUMER_EVENTS, LEFT, MESSAGES, SEGMENTS, SUBSCRIPTIONS
+from tests.support.stream import at, message
 from tests.support.without_jvm import Session, Stages, no_jvm
 
 T0 = 2_000_000_000_000
@@ -205,3 +206,58 @@ def test_the_log_of_the_registry_is_cut_up_to_the_version_that_stages_follow(sta
     subscribe(stages.root, Subscription("t", "s", policies=Policies(ack=True)))
     take(stages, message("again", "t"))
     assert lives(stages.root)["t", "s"].number == 2
+
+
+def test_a_batch_that_only_refuses_is_repeated_though_its_version_of_the_registry_is_gone(stages: Stages) -> None:
+    """Dispatch died when it had said all that there was to say, and before its checkpoint knew."""
+    open_table(stages.root, SUBSCRIPTIONS).alter.set_table_properties({"delta.checkpointInterval": "2"})
+    subscribe(stages.root, Subscription("t", "s"))
+    take(stages, message("m", "t", deliver_at=T0 + 2 * HOUR_MS))
+    assert cancel(stages.root, "t", "s", where="true").command_id
+    stages.instant = T0 + 3 * HOUR_MS
+    assert stages.ingest()
+    stages.schedule.step(stages.instant)
+    stages.die_after("dispatch.rejected")
+    assert not stages.dispatch()
+    followed = open_table(stages.root, SUBSCRIPTIONS).version()
+    for number in range(5):
+        subscribe(stages.root, Subscription("t", f"s{number}"))
+    assert stages.ingest()
+    assert begins(stages) > followed
+    assert stages.dispatch()
+    take(stages, message("again", "t"))
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_batch_of_settle_is_repeated_though_its_version_of_the_registry_is_gone(
+    stages: Stages, *, earlier: bool
+) -> None:
+    """Settle died in the first batch after a time in which it followed nothing, and nobody acknowledges any more."""
+    open_table(stages.root, SUBSCRIPTIONS).alter.set_table_properties({"delta.checkpointInterval": "2"})
+    if earlier:
+        subscribe(stages.root, Subscription("t", "s", policies=Policies(ack=True)))
+        take(stages, message("m", "t"))
+        unsubscribe(stages.root, "t", "s")
+        take(stages)
+    subscribe(stages.root, Subscription("t", "s", policies=Policies(ack=True)))
+    stages.instant = (stages.instant or T0) + HOUR_MS
+    assert stages.ingest(message("n", "t"))
+    stages.instant += HOUR_MS
+    stages.schedule.step(stages.instant)
+    assert stages.dispatch()
+    (row,) = (row for row in open_table(stages.root, MESSAGES).to_pyarrow_table().to_pylist() if row["payload"] == b"n")
+    place = {"ledger_id": row["ledger_id"], "first_entry": row["entry_id"], "last_entry": row["entry_id"]}
+    said = {"topic": "t", "subscription": "s", "life": 1 + earlier, "kind": "nack", "cause": "nack"}
+    said |= {"at": at(stages.instant), "redelivery_count": 0, **place}
+    append(stages.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [said]))
+    stages.die_after("settle.noted")
+    assert not stages.settle()
+    followed = open_table(stages.root, SUBSCRIPTIONS).version()
+    for number in range(5):
+        subscribe(stages.root, Subscription("t", f"s{number}"))
+    unsubscribe(stages.root, "t", "s")
+    assert stages.ingest()
+    assert begins(stages) <= followed
+    assert stages.settle()
+    take(stages)
+    assert begins(stages) > followed
