@@ -32,8 +32,8 @@ def files_between(checkpoint: Checkpoint, begin: int, end: int) -> list[str]:
 def forget_gone(files: Files, checkpoint: Checkpoint) -> int:
     """Take files out of the list that are not there any more; give how many. No query may run.
 
-    When none of them is there, all stay: the folder may be what is away. A file may be put there again under its name
-    once it is forgotten.
+    When none of them is there, all stay: the folder may be what is away. So it is with those of a folder below it that
+    is empty, or cannot be listed. A file may be put there again under its name once it is forgotten.
     """
     names = files.names(f"{checkpoint.path}/{_FOLDER}")
     whole = max((int(name.removesuffix(_WHOLE)) for name in names if name.endswith(_WHOLE)), default=None)
@@ -41,16 +41,16 @@ def forget_gone(files: Files, checkpoint: Checkpoint) -> int:
         return 0
     path = f"{checkpoint.path}/{_FOLDER}/{whole}{_WHOLE}"
     text = files.text(path)
-    there = dict[str, set[str]]()
+    there = dict[str, set[str] | None]()
     kept, gone, any_there = text.splitlines()[:1], 0, False
     for line, file, batch in _told(text):
         folder, _, name = unquote(file).rpartition("/")
         if folder not in there:
-            there[folder] = set(files.names(folder))
-        is_there = name in there[folder]
-        any_there = any_there or is_there
+            there[folder] = _names(files, folder)
+        found = there[folder]
+        any_there = any_there or (found is not None and name in found)
         # Spark may take the last entry once more.
-        if is_there or batch >= whole - 1:
+        if found is None or name in found or batch >= whole - 1:
             kept.append(line)
         else:
             gone += 1
@@ -59,6 +59,18 @@ def forget_gone(files: Files, checkpoint: Checkpoint) -> int:
     files.write(path, "\n".join(kept))
     _LOG.info("%s: %d files are gone, and forgotten", checkpoint.path, gone)
     return gone
+
+
+def _names(files: Files, folder: str) -> set[str] | None:
+    """The names in a folder; None: it is empty, or the nearest one that is there is, as where no disk is mounted."""
+    try:
+        if found := files.names(folder):
+            return set(found)
+        while not files.exists(folder):
+            folder = folder.rpartition("/")[0]
+        return set() if files.names(folder) else None
+    except OSError:
+        return None
 
 
 def _told(text: str) -> Iterator[tuple[str, str, int]]:

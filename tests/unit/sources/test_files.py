@@ -85,3 +85,19 @@ def test_files_that_are_gone_are_forgotten(tmp_path: Path, scheme: str) -> None:
     assert not (checkpoint / "sources/0/.9.compact.crc").exists()
     folder.rename(tmp_path / "away")
     assert forgotten() == 0, "the folder is away, and its files are not"
+
+
+@pytest.mark.parametrize("away", ["one", "one/deep"])
+def test_files_of_a_folder_that_may_be_away_are_not_forgotten(tmp_path: Path, away: str) -> None:
+    """A disk is mounted below the folder of the source, and was not when it began: all its files would come again."""
+    log, landing = tmp_path / "checkpoint/sources/0", tmp_path / "landing"
+    log.mkdir(parents=True)
+    (landing / "one").mkdir(parents=True)
+    (landing / "two/later").mkdir(parents=True)
+    (landing / "two/later/there").touch()
+    (landing / "file").touch()
+    names = [f"{away}/a", "two/later/there", "two/later/gone", "two/earlier/gone", "file/gone"]
+    told = [{"path": (landing / name).as_uri(), "timestamp": 1, "batchId": n} for n, name in enumerate(names)]
+    (log / "9.compact").write_text("\n".join(["v1", *map(json.dumps, told)]), encoding="utf-8")
+    assert forget_gone(Files(), Checkpoint(Files(), str(tmp_path / "checkpoint"))) == 2
+    assert listed(tmp_path / "checkpoint") == ["a", "there", "gone"]
