@@ -148,8 +148,9 @@ class SinkPlaces:
         Raises:
             OSError: another process has begun it.
         """
-        folder, before = self._epochs(name), self.epoch(name)
-        number = before + 1
+        folder = self._epochs(name)
+        # A copy may lack the folder of an epoch that has notes, because it was empty.
+        number = 1 + max([self.epoch(name), *self._noted(name)])
         # An epoch goes when a later one has begun: whoever looked before that would begin it again.
         if not claim(self._files, f"{folder}/{number}") or self.epoch(name) != number:
             raise OSError("another process publishes for the sink")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +47,17 @@ def test_what_an_earlier_process_notes_late_changes_no_turn(dispatch: Dispatchin
     assert broker.payloads == [b"a"]
     run(ahead(dispatch, broker))
     assert broker.payloads == [b"a", b"b"]
+
+
+def test_notes_count_though_a_copy_lost_the_folders_of_epochs(tmp_path: Path) -> None:
+    """Stores have no empty folders, so tools that copy there leave them out: notes from before would count for ever."""
+    places, taken = SinkPlaces(Files(), str(tmp_path)), [TakenUp(n, n, 0, (n, 0)) for n in range(4)]
+    places.begin("s").take_up(taken[0])
+    places.begin("s").take_up(taken[1])
+    for number in ("1", "2"):
+        shutil.rmtree(Path(places.folder, "s.epochs", number), ignore_errors=True)
+    begun = places.begin("s")
+    assert begun.taken_up() == taken[1]
+    begun.take_up(taken[2])
+    assert not begun.is_over
+    assert places.begin("s").taken_up() == taken[2]
