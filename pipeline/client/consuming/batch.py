@@ -78,8 +78,12 @@ class Kept:
             raise
 
     def take(self) -> Received | None:
-        """The next one; None: there is none. The caller has the lock."""
-        return self._messages.popleft() if self._messages else None
+        """The next one; None: there is none. One that has failed meanwhile comes again. The caller has the lock."""
+        while self._messages:
+            message = self._messages.popleft()
+            if message.consumer.desk.holds(message):
+                return message
+        return None
 
     def drop(self, cores: Collection[Core]) -> None:
         """Forget those of some cores. The caller has the lock."""

@@ -95,6 +95,11 @@ class Desk:
             return Received(window, number, self._options.schema, consumer)
         return None
 
+    def holds(self, message: Received) -> bool:
+        """Whether a message that was handed out still is: it was neither settled nor put back, and its life goes on."""
+        self.count(self._clock.now())
+        return self.holding.has(*message.position, message.redelivery_count())
+
     def take_rows(self, most: int) -> Rows | None:
         """The next messages as they were read; None when there are none, or they may not be handed out now."""
         now = self._clock.now()

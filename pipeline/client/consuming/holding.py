@@ -85,6 +85,11 @@ class Holding:
                 return True
         return False
 
+    def has(self, ledger: int, entry: int, redelivery_count: int) -> bool:
+        """Whether a message is held, as it was delivered with a redelivery count."""
+        cells = self._cells.get(ledger, {})
+        return any(entry in held for (_, count), held in cells.items() if count == redelivery_count)
+
     def slots(self) -> set[int]:
         """The slots of which something is held."""
         return {slot for cells in self._cells.values() for slot, _ in cells}

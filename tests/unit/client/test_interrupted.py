@@ -54,3 +54,27 @@ def test_what_a_call_had_when_its_consumer_was_closed_others_get_at_once(
     found = [*first, *drained(other)]
     assert sorted(names(found)) == TEN
     assert {each.redelivery_count() for each in found} == {0}
+
+
+def test_what_a_call_had_when_it_was_interrupted_and_came_again_since_is_given_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody acknowledged it in time. The application got it, and once more as the redelivery."""
+    world = World(str(tmp_path))
+    world.dispatch.deliver(*TEN)
+    consumer = world.joined(unacked_messages_timeout_ms=3_000)
+    waiting = consumer.engine.hurry
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(consumer.engine, "hurry", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        consumer.batch_receive(20, 60_000)
+    monkeypatch.setattr(consumer.engine, "hurry", waiting)
+    world.run(6)
+    world.again()
+    world.run(1)
+    found = drained(consumer)
+    assert names(found) == TEN
+    assert {each.redelivery_count() for each in found} == {1}
