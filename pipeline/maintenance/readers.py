@@ -16,7 +16,7 @@ from pipeline.dispatch.prepared import PreparedStore
 from pipeline.dispatch.stage import Note, noted
 from pipeline.ingest.plan import Plan
 from pipeline.settle.plan import Plan as Settling
-from pipeline.settle.plan import PlanFile
+from pipeline.settle.plan import PlanFile, reached, unfinished
 from pipeline.settle.registry import acknowledging
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
@@ -81,9 +81,13 @@ def settled_upto(spark: SparkSession, warehouse: Warehouse) -> dict[str, int] | 
 
 def begun_batch(spark: SparkSession, warehouse: Warehouse) -> Settling | None:
     """The plan of a batch of settle that is not in `cursors`, and will be repeated as it was; None: there is none."""
-    noted = PlanFile(session_files(spark), warehouse.checkpoint(SETTLE)).plan
+    files = session_files(spark)
+    noted = PlanFile(files, warehouse.checkpoint(SETTLE)).plan
+    if noted is None:
+        return None
     last = last_commit(spark, warehouse.path(CURSORS), SETTLE)
-    return None if noted is None or (last is not None and noted.batch <= last.batch) else noted
+    done = None if last is None else Settling.of_note(last.note)
+    return unfinished([noted], done, lambda plan: reached(files, warehouse.root, plan))
 
 
 def _settled(spark: SparkSession, warehouse: Warehouse) -> dict[str, int] | None:
