@@ -63,7 +63,7 @@ def test_what_was_held_comes_once_when_an_operator_changes_the_table_before_a_de
     machine.dispatch()
     machine.pause_or_resume("plain")
     machine.dispatch(death="dispatch.shelved")
-    machine.change(HELD, 3, vacuum=False)
+    machine.change(HELD.name, 3, vacuum=False)
     machine.teardown()
 
 
@@ -77,7 +77,7 @@ def test_what_failed_comes_once_when_a_log_is_cut_before_a_dead_settle_is_back()
     machine.settle(death="settle.segments")
     for _ in range(3):
         machine.send([60])
-        machine.change(SEGMENTS, 2, vacuum=False)
+        machine.change(SEGMENTS.name, 2, vacuum=False)
     machine.tick(1)
-    machine.cut(SEGMENTS)
+    machine.cut(SEGMENTS.name)
     machine.teardown()
