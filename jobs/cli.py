@@ -22,7 +22,7 @@ from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscriptio
 from jobs.commands.policies import named
 from jobs.commands.values import pairs
 from jobs.groups import App, Commands
-from jobs.terminal import OutputFailed, echo, open_descriptors, tell
+from jobs.terminal import OutputFailed, echo, echo_lines, open_descriptors, tell
 from pipeline.client.subscribing import subscriptions
 from pipeline.config.paths import one_spelling
 from pipeline.config.printed import printable
@@ -326,7 +326,7 @@ def demo(
     """Show it: a minute live, then the New York flights of 2013 in minutes, checked. Needs Java 17."""
     from jobs.commands import demo as command
 
-    command.run(command.Choices(output, count, step, live), echo)
+    command.run(command.Choices(output, count, step, live), echo_lines)
 
 
 app.add_typer(consuming.app)

@@ -39,6 +39,12 @@ def echo(text: object = "", *, err: bool = False) -> None:
         _to_nowhere(2)
 
 
+def echo_lines(text: str) -> None:
+    """Print a text of our own that has several lines, each as `echo` does."""
+    for line in text.split("\n"):
+        echo(line)
+
+
 def tell(text: object) -> None:
     """Print what a command has done. It is done, whether anybody can read it or not: so that is no failure."""
     try:

@@ -15,6 +15,7 @@ import pandas as pd
 
 from jobs.demo import chart, check, flights
 from jobs.demo.flights import Flights
+from tests.support.invoked import invoke
 from tests.support.modules import ROOT
 
 AIRPORTS = pd.DataFrame(
@@ -227,3 +228,9 @@ def test_the_due_load_counts_hours_of_new_york_by_week(tmp_path: Path) -> None:
     assert counts.shape == (24, 26)
     chart.draw(counts, tmp_path / "load.png")
     assert (tmp_path / "load.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_the_demo_prints_lines_and_not_how_they_are_spelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its texts have empty lines, which were printed as a backslash and an n."""
+    monkeypatch.setattr("jobs.commands.demo.run", lambda _, say: say("\nPart one\nand \x1b two"))
+    assert invoke(["demo"]).stdout == "\nPart one\nand \\x1b two\n"
