@@ -81,7 +81,7 @@ def delayline(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Delayed message delivery on Spark and Delta tables. DELAYLINE_DEBUG=1 shows the stack trace of an error."""
+    """Take what stands before the name of a command."""
 
 
 @app.command()

@@ -5,7 +5,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 
 from pipeline.client.exceptions import SubscriptionNotFound, TopicNotFound
-from pipeline.client.subscribing.subscriptions import subscriptions
+from pipeline.client.subscribing.subscriptions import active, subscriptions
 from pipeline.config.errors import NoWarehouse, PipelineError
 from pipeline.config.printed import printable
 from pipeline.delta.deltars import open_table, query, quoted
@@ -45,9 +45,10 @@ def with_nearest(root: str, error: SubscriptionNotFound) -> SubscriptionNotFound
 def unheard(root: str, topic: str) -> str | None:
     """A warning that a topic has no subscription to get what is sent; None: it has one, or nobody can tell."""
     with suppress(PipelineError, OSError):
-        topics = {topic_of(each.topic) for each in subscriptions(root)}
-        if topic_of(topic) not in topics:
-            nearest = _nearest(topic, topics)
+        # Who sends needs the lines of one topic, however many there are.
+        whose = _of_topic(topic_of(topic))
+        if not any(topic_of(each.topic) == topic_of(topic) for each in active(open_table(root, SUBSCRIPTIONS), whose)):
+            nearest = _nearest(topic, (topic_of(each.topic) for each in subscriptions(root)))
             hint = "" if nearest is None else f"; did you mean {printable(nearest)!r}?"
             return f"topic {printable(topic)!r} has no subscription yet{hint}"
     return None
@@ -61,13 +62,17 @@ def _known(root: str) -> set[Name]:
 
 def _has_messages(root: str, topic: str) -> bool:
     """Whether messages were sent to a topic, or to a partition of it."""
-    asked = f"topic = {quoted(topic)} OR starts_with(topic, {quoted(f'{topic}-partition-')})"
     with suppress(NoWarehouse):
         return any(
-            query(f"SELECT 1 FROM t WHERE {asked} LIMIT 1", t=open_table(root, table))  # noqa: S608 - quoted
+            query(f"SELECT 1 FROM t WHERE {_of_topic(topic)} LIMIT 1", t=open_table(root, table))  # noqa: S608 - quoted
             for table in (MESSAGES, INBOX)
         )
     return False
+
+
+def _of_topic(topic: str) -> str:
+    """Rows of a topic and of its partitions, in SQL."""
+    return f"(topic = {quoted(topic)} OR starts_with(topic, {quoted(f'{topic}-partition-')}))"
 
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:

@@ -49,11 +49,14 @@ def instant(text: str, now: datetime | None = None) -> datetime:
         raise error if isinstance(error, BadText) else BadText(text, TIMES) from error
 
 
+def iso_text(time: datetime) -> str:
+    """An instant as ISO text, UTC, to the millisecond."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def spoken(time: datetime) -> str:
     """An instant for people: in UTC, and as the clock of this machine shows it when that is another one."""
-    utc = time.astimezone(UTC)
-    text = utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    here = utc.astimezone()
+    text, here = iso_text(time), time.astimezone()
     return text if not here.utcoffset() else f"{text} ({here:%Y-%m-%d %H:%M:%S} {here.tzname()})"
 
 

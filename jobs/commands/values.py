@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from jobs.commands.durations import BadText
-from jobs.commands.times import TIMES, instant
+from jobs.commands.times import TIMES, instant, iso_text
 from state.buckets import MAX_TIME
 
 _DATE_DIGITS, _LEAST_DIGITS = 8, 12
@@ -63,4 +63,4 @@ def pairs(texts: list[str]) -> dict[str, str]:
 
 def iso(ms: int) -> str:
     """An instant in ms as ISO text, UTC."""
-    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return iso_text(datetime.fromtimestamp(ms / 1_000, UTC))
