@@ -139,11 +139,11 @@ class Asking:
         run, entry = self.unmet
         found = because(cut(self._runs, run, entry, entry), SUPPRESSED)
         kinds = arrow_schema(REJECTED_DISPATCH.columns)
-        told = [self._versions(self._guards[number]) for number in self._code[run].tolist()]
+        versions = [self._versions(self._guards[number]) for number in self._code[run].tolist()]
         columns = (
             pa.concat_arrays(self._keys),
             pa.repeat(version, len(run)),
-            pa.array(told, kinds.field(GUARDED[2]).type),
+            pa.array(versions, kinds.field(GUARDED[2]).type),
         )
         for name, column in zip(GUARDED, columns, strict=True):
             found = found.append_column(name, column)
@@ -237,8 +237,10 @@ class Asking:
         for table, path in guard.tables.items():
             place = within(path, self._folders)
             if place is None:
-                told = f"the table {table} is not in {FOLDER} of the warehouse, nor where settings.guard_tables allows"
-                raise Failed(name, shaping, told)
+                reason = (
+                    f"the table {table} is not in {FOLDER} of the warehouse, nor where settings.guard_tables allows"
+                )
+                raise Failed(name, shaping, reason)
             places[table] = place
         return replace(guard, tables=places)
 

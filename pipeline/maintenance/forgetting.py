@@ -150,8 +150,8 @@ def forget_lines(spark: SparkSession, warehouse: Warehouse, names: Iterable[Name
     """
     if session_files(spark).readable(warehouse.path(SUBSCRIPTIONS)) is None:
         return 0
-    told = query(_ENDED, registry=open_table(warehouse.root, SUBSCRIPTIONS))
-    ended, done = sorted({(row["topic"], row["subscription"]) for row in told} & set(names)), 0
+    rows = query(_ENDED, registry=open_table(warehouse.root, SUBSCRIPTIONS))
+    ended, done = sorted({(row["topic"], row["subscription"]) for row in rows} & set(names)), 0
     for begin in range(0, len(ended), _NAMED):
         few = ended[begin : begin + _NAMED]
         named = " OR ".join(f"topic = {quoted(topic)} AND subscription = {quoted(name)}" for topic, name in few)

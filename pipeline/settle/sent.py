@@ -115,5 +115,5 @@ _CAUSE = CAUSE.encode()
 def _digest(row: Mapping[str, Any]) -> bytes:
     """What is the same for two rows that are the same in all but the cause."""
     properties = sorted(map(repr, (each for each in row["properties"] or () if each[0] != _CAUSE)))
-    told = [(name, properties if name == "properties" else row[name]) for name in sorted(row)]
-    return blake2b(repr(told).encode(), digest_size=16).digest()
+    values = [(name, properties if name == "properties" else row[name]) for name in sorted(row)]
+    return blake2b(repr(values).encode(), digest_size=16).digest()

@@ -24,8 +24,8 @@ def files_between(checkpoint: Checkpoint, begin: int, end: int) -> list[str]:
     found = dict[str, None]()
     for number in range(begin + 1, end + 1):
         for name in (f"{number}", f"{number}{_WHOLE}"):
-            told = _told(checkpoint.text(f"{_FOLDER}/{name}") or "")
-            found |= {path: None for _, path, batch in told if begin < batch <= end}
+            entries = _entries(checkpoint.text(f"{_FOLDER}/{name}") or "")
+            found |= {path: None for _, path, batch in entries if begin < batch <= end}
     return list(found)
 
 
@@ -43,7 +43,7 @@ def forget_gone(files: Files, checkpoint: Checkpoint) -> int:
     text = files.text(path)
     there = dict[str, set[str] | None]()
     kept, gone, any_there = text.splitlines()[:1], 0, False
-    for line, file, batch in _told(text):
+    for line, file, batch in _entries(text):
         folder, _, name = unquote(file).rpartition("/")
         if folder not in there:
             there[folder] = _names(files, folder)
@@ -73,8 +73,8 @@ def _names(files: Files, folder: str) -> set[str] | None:
         return None
 
 
-def _told(text: str) -> Iterator[tuple[str, str, int]]:
+def _entries(text: str) -> Iterator[tuple[str, str, int]]:
     """The lines of an entry behind its version: each with its path and its number."""
     for line in text.splitlines()[1:]:
-        told = json.loads(line)
-        yield line, told["path"], told["batchId"]
+        entry = json.loads(line)
+        yield line, entry["path"], entry["batchId"]

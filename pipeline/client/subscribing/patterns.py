@@ -83,9 +83,9 @@ class _Own:
     def read(self, registry: DeltaTable) -> None:
         """What the registry says of the subscription."""
         found = arrow_of(_LETTERS.format(name=quoted(self._name)), registry=registry)
-        told = list(zip(found["topic"].to_pylist(), found["letters"].to_pylist(), strict=True))
-        self._named = {letters for _, letters in told if letters is not None} | self._stated
-        self._unnamed = {topic for topic, letters in told if letters is None}
+        lines = list(zip(found["topic"].to_pylist(), found["letters"].to_pylist(), strict=True))
+        self._named = {letters for _, letters in lines if letters is not None} | self._stated
+        self._unnamed = {topic for topic, letters in lines if letters is None}
 
     def has(self, topic: str, topics: AbstractSet[str]) -> bool:
         """Whether a topic has such messages; `topics`: those that the consumer may get, with what they are parts of."""
