@@ -16,7 +16,7 @@ from pipeline.config.paths import within
 from pipeline.dispatch.holding import coded, cut
 from pipeline.dispatch.searching import growing, searched
 from pipeline.dispatch.suspects import Place, Slow
-from pipeline.dispatch.withdrawn import because
+from pipeline.dispatch.withdrawn import with_reason
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.subscriptions.guards import FOLDER, NUMBER, Guard, GuardFailed, Starting, seen
 from pipeline.subscriptions.incarnations import Name
@@ -137,7 +137,7 @@ class Asking:
     def rows(self, version: int) -> pa.Table:
         """A run for each position that does not meet its guard."""
         run, entry = self.unmet
-        found = because(cut(self._runs, run, entry, entry), SUPPRESSED)
+        found = with_reason(cut(self._runs, run, entry, entry), SUPPRESSED)
         kinds = arrow_schema(REJECTED_DISPATCH.columns)
         versions = [self._versions(self._guards[number]) for number in self._code[run].tolist()]
         columns = (

@@ -23,7 +23,18 @@ from pipeline.delta.reading.files import read_files
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
-from pipeline.dispatch.holding import AGAIN, EVERYTHING, Allowance, Share, Who, but, counted, in_order, mine, parted
+from pipeline.dispatch.holding import (
+    AGAIN,
+    EVERYTHING,
+    Allowance,
+    Share,
+    Who,
+    counted,
+    in_order,
+    rows_except,
+    rows_of_subscriptions,
+    split_by_allowance,
+)
 from pipeline.dispatch.prepared import HeldChange, PreparedStore
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.hadoop import session_files
@@ -76,14 +87,14 @@ class Change:
             that has such a bound.
         """
         bounds = {name: Allowance(each.handed) for name, each in self.allowed.items() if each.handed < EVERYTHING}
-        own = mine(runs, bounds)
+        own = rows_of_subscriptions(runs, bounds)
         if not len(own):
             return runs, self, {}
-        handed, stays = parted(runs.take(pa.array(own)), bounds)
+        handed, stays = split_by_allowance(runs.take(pa.array(own)), bounds)
         counts: dict[Name, int] = {}
         for (topic, name, _), share in counted(handed).items():
             counts[topic, name] = counts.get((topic, name), 0) + share.positions
-        return pa.concat_tables([but(runs, own), handed]).combine_chunks(), self._with(_as_held(stays)), counts
+        return pa.concat_tables([rows_except(runs, own), handed]).combine_chunks(), self._with(_as_held(stays)), counts
 
     def with_again(self, undecided: pa.Table, postponed: pa.Table, now: int) -> Change:
         """The change when some runs that were taken stay, because their guard cannot be evaluated on them.
@@ -132,7 +143,7 @@ class Backlog:
                 found[name] = found.get(name, 0) + count
         return found
 
-    def parted(
+    def split_by_allowance(
         self, runs: pa.Table, allowed: Mapping[Name, Allowance], lives: Mapping[Name, int]
     ) -> tuple[pa.Table, Change]:
         """Runs of a batch that are taken now, with those that come from the backlog; and what becomes of it.
@@ -144,18 +155,20 @@ class Backlog:
         """
         if not allowed:
             return runs, Change()
-        numbers = mine(runs, allowed)
+        numbers = rows_of_subscriptions(runs, allowed)
         paths = self._wanted(allowed, lives)
         if not len(numbers) and not paths:
             return runs, Change()
         old = _living(self._rows(paths), lives)
-        own = pa.concat_tables([old.take(pa.array(mine(old, allowed))), _as_held(runs.take(pa.array(numbers)))])
-        taken, stays = parted(_living(own, lives), allowed)
-        rest = but(old, mine(old, allowed))
+        own = pa.concat_tables(
+            [old.take(pa.array(rows_of_subscriptions(old, allowed))), _as_held(runs.take(pa.array(numbers)))]
+        )
+        taken, stays = split_by_allowance(_living(own, lives), allowed)
+        rest = rows_except(old, rows_of_subscriptions(old, allowed))
         concerned = {(topic, name) for topic, name, _ in counted(own)}
-        told = {name: allowed[name] for name in allowed if name in concerned}
-        passing = pa.concat_tables([but(runs, numbers), taken.select(runs.column_names)]).combine_chunks()
-        return passing, Change(tuple(paths), in_order(pa.concat_tables([rest, stays])), told)
+        bounds = {name: allowed[name] for name in allowed if name in concerned}
+        passing = pa.concat_tables([rows_except(runs, numbers), taken.select(runs.column_names)]).combine_chunks()
+        return passing, Change(tuple(paths), in_order(pa.concat_tables([rest, stays])), bounds)
 
     def written(self, change: Change) -> HeldChange:
         """Write the files of a change, which nobody sees yet."""

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.dispatch.holding import LONG_AGO, due_until
-from pipeline.dispatch.withdrawn import because, without
+from pipeline.dispatch.withdrawn import with_reason, without
 from pipeline.storage.arrays import IntArray, longs, rounds
 from pipeline.subscriptions.incarnations import Name
 from schemas import EXPIRED
@@ -21,7 +21,7 @@ LookUp = Callable[[pa.Table], Iterable[pa.Table]]
 """The messages of runs, piece by piece, in the columns `pipeline.dispatch.release.LOOKED_UP`."""
 
 
-def parted(runs: pa.Table, until: Mapping[Name, int], look_up: LookUp) -> tuple[pa.Table, pa.Table]:
+def split_expired(runs: pa.Table, until: Mapping[Name, int], look_up: LookUp) -> tuple[pa.Table, pa.Table]:
     """Runs less what has expired, and that, with the column `reason`; runs are cut where that is needed.
 
     Args:
@@ -33,13 +33,13 @@ def parted(runs: pa.Table, until: Mapping[Name, int], look_up: LookUp) -> tuple[
     late = longs(runs, "due_time") <= bound
     counts = longs(runs, "redelivery_count")
     failed = (counts > 0) & (rounds(runs) == counts) & ~late & (bound > LONG_AGO)
-    left, gone = runs.filter(pa.array(~late & ~failed)), because(runs.filter(pa.array(late)), EXPIRED)
+    left, gone = runs.filter(pa.array(~late & ~failed)), with_reason(runs.filter(pa.array(late)), EXPIRED)
     if not failed.any():
         return left, gone
     some = runs.filter(pa.array(failed))
     run, entry = _old(look_up(some), bound[failed])
     stays, goes = without(some, run, entry)
-    return pa.concat_tables([left, stays]).combine_chunks(), pa.concat_tables([gone, because(goes, EXPIRED)])
+    return pa.concat_tables([left, stays]).combine_chunks(), pa.concat_tables([gone, with_reason(goes, EXPIRED)])
 
 
 def _old(messages: Iterable[pa.Table], bound: IntArray) -> tuple[IntArray, IntArray]:

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from pipeline.dispatch.asking import Asking, Evaluates, Failed
 from pipeline.dispatch.expiry import LookUp
-from pipeline.dispatch.holding import but, mine
+from pipeline.dispatch.holding import rows_except, rows_of_subscriptions
 from pipeline.dispatch.suspects import RESTS, Slow, Suspects
-from pipeline.dispatch.withdrawn import because, without
+from pipeline.dispatch.withdrawn import with_reason, without
 from pipeline.subscriptions.guardstates import GuardState, GuardStates
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Shaping
@@ -109,7 +109,7 @@ class Guards:
         self._asked.clear()
         self._suspects = {name: each for name, each in self._suspects.items() if undecided.get(name)}
 
-    def parted(
+    def split_by_guard(
         self, runs: pa.Table, shapings: Mapping[Name, Shaping], version: int, look_up: LookUp, now: int
     ) -> Answer:
         """What the guards of some runs say.
@@ -126,10 +126,10 @@ class Guards:
         Raises:
             Failed: some guards cannot be evaluated, whatever the message; nothing is decided.
         """
-        numbers = mine(runs, shapings)
+        numbers = rows_of_subscriptions(runs, shapings)
         if not len(numbers):
             nothing = runs.slice(0, 0)
-            return Answer(runs, because(nothing, SUPPRESSED), nothing, nothing)
+            return Answer(runs, with_reason(nothing, SUPPRESSED), nothing, nothing)
         some = runs.take(pa.array(numbers))
         suspects = {name: self._suspected(name, each) for name, each in shapings.items()}
         work = Asking(some, shapings, self._evaluator, self._folders)
@@ -154,7 +154,7 @@ class Guards:
             raise failed
         stays, waits, goes = work.undecided, work.postponed, work.unmet
         left, _ = without(some, *(np.concatenate(each) for each in zip(stays, waits, goes, strict=True)))
-        left = pa.concat_tables([but(runs, numbers), left]).combine_chunks()
+        left = pa.concat_tables([rows_except(runs, numbers), left]).combine_chunks()
         return Answer(left, work.rows(version), *(without(some, *each)[1] for each in (stays, waits)))
 
     def _suspected(self, name: Name, shaping: Shaping) -> Suspects:

@@ -55,7 +55,7 @@ class Allowance:
         return self.positions <= 0 and self.expired <= 0
 
 
-def mine(rows: pa.Table, names: Mapping[Name, object]) -> IntArray:
+def rows_of_subscriptions(rows: pa.Table, names: Mapping[Name, object]) -> IntArray:
     """The numbers of the rows that are of some subscriptions."""
     if not names or not rows.num_rows:
         return np.empty(0, np.int64)
@@ -64,7 +64,7 @@ def mine(rows: pa.Table, names: Mapping[Name, object]) -> IntArray:
     return np.flatnonzero(wanted[code])
 
 
-def but(rows: pa.Table, numbers: IntArray) -> pa.Table:
+def rows_except(rows: pa.Table, numbers: IntArray) -> pa.Table:
     """Rows less some of them."""
     kept = np.ones(rows.num_rows, np.bool_)
     kept[numbers] = False
@@ -88,7 +88,7 @@ def comes(rows: pa.Table) -> IntArray:
     return np.maximum(due, again)
 
 
-def parted(rows: pa.Table, allowed: Mapping[Name, Allowance]) -> tuple[pa.Table, pa.Table]:
+def split_by_allowance(rows: pa.Table, allowed: Mapping[Name, Allowance]) -> tuple[pa.Table, pa.Table]:
     """Runs that are taken, and runs that stay, both in the order of due time; a run is cut where that is needed.
 
     The first positions of each subscription are taken: by the time from which on they may be, then by position.
@@ -108,12 +108,12 @@ def parted(rows: pa.Table, allowed: Mapping[Name, Allowance]) -> tuple[pa.Table,
     ends = np.cumsum(length)
     heads = np.flatnonzero(np.diff(own, prepend=-1))
     before = np.repeat((ends - length)[heads], np.diff(np.append(heads, len(own))))
-    told = [allowed[name] for name in names]
-    late = np.where(due[order] <= _micros([each.expired_until for each in told])[own], length, 0)
-    more = np.minimum(np.add.reduceat(late, heads), np.array([each.expired for each in told], np.int64))
-    most = (np.array([each.positions for each in told], np.int64) + more)[own]
+    limits = [allowed[name] for name in names]
+    late = np.where(due[order] <= _micros([each.expired_until for each in limits])[own], length, 0)
+    more = np.minimum(np.add.reduceat(late, heads), np.array([each.expired for each in limits], np.int64))
+    most = (np.array([each.positions for each in limits], np.int64) + more)[own]
     count = np.clip(most - (ends - length - before), 0, length)
-    count[due[order] > _micros([each.due_until for each in told])[own]] = 0
+    count[due[order] > _micros([each.due_until for each in limits])[own]] = 0
     some, rest = np.flatnonzero(count > 0), np.flatnonzero(count < length)
     taken = cut(rows, order[some], first[order[some]], first[order[some]] + count[some] - 1)
     stays = cut(rows, order[rest], first[order[rest]] + count[rest], last[order[rest]])

@@ -60,11 +60,11 @@ class HeldChange:
     added: tuple[DataFile, ...]
 
     @classmethod
-    def of_note(cls, told: Mapping[str, Any] | None) -> "HeldChange | None":
+    def of_note(cls, note: Mapping[str, Any] | None) -> "HeldChange | None":
         """From the text on the shelf; None: the batch changes nothing there."""
-        if told is None:
+        if note is None:
             return None
-        return cls(told["version"], told["gone"], tuple(DataFile(**file) for file in told["added"]))
+        return cls(note["version"], note["gone"], tuple(DataFile(**file) for file in note["added"]))
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,12 @@ class Prepared:
     @classmethod
     def loads(cls, text: str) -> "Prepared":
         """From the text on the shelf."""
-        told = json.loads(text)
-        parts = ({**each, "files": tuple(DataFile(**file) for file in each["files"])} for each in told["parts"])
-        begin = None if told.get("begin") is None else tuple(told["begin"])
-        places = {"source": tuple(told["source"]), "begin": begin, "replaces": tuple(told.get("replaces", ()))}
-        held = HeldChange.of_note(told.get("held"))
-        return cls(**{**told, **places, "held": held, "parts": tuple(Part(**each) for each in parts)})
+        note = json.loads(text)
+        parts = ({**each, "files": tuple(DataFile(**file) for file in each["files"])} for each in note["parts"])
+        begin = None if note.get("begin") is None else tuple(note["begin"])
+        places = {"source": tuple(note["source"]), "begin": begin, "replaces": tuple(note.get("replaces", ()))}
+        held = HeldChange.of_note(note.get("held"))
+        return cls(**{**note, **places, "held": held, "parts": tuple(Part(**each) for each in parts)})
 
 
 @dataclass(frozen=True)

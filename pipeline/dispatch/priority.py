@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.dispatch.holding import mine
+from pipeline.dispatch.holding import rows_of_subscriptions
 from pipeline.storage.arrays import IntArray
 from pipeline.storage.gather import Texts
 from pipeline.subscriptions.incarnations import Name
@@ -45,7 +45,7 @@ def rank(priorities: Priorities, runs: pa.Table, run: IntArray, texts: Texts, me
     """
     found = np.zeros(len(run), np.int64)
     for name, named in priorities.items():
-        chosen = np.flatnonzero(np.isin(run, mine(runs, {name: named})))
+        chosen = np.flatnonzero(np.isin(run, rows_of_subscriptions(runs, {name: named})))
         if len(chosen):
             properties = texts.take(message[chosen]).column("properties").combine_chunks()
             found[chosen] = -_numbers(pc.map_lookup(properties, pa.scalar(named), "first"))

@@ -97,7 +97,7 @@ class Publisher:
             self._waiting += [(prepared, part) for part in parts]
         self._wake.set()
 
-    def settle(self) -> None:
+    def publish_due(self) -> None:
         """Publish what is due and account for it, unless the thread does.
 
         Raises:
@@ -108,12 +108,12 @@ class Publisher:
         if self._thread is None:
             while self._publish():
                 pass
-            self._settle_account()
+            self._flush_publications()
 
     def start(self) -> None:
         """Publish what an earlier process prepared; from now on in a thread, when the clock is live."""
         if not self._timeline.live:
-            self.settle()
+            self.publish_due()
             return
         self._thread = Thread(target=self._run, name="delayline-publisher", daemon=True)
         self._thread.start()
@@ -130,10 +130,10 @@ class Publisher:
             while not self._ended.is_set():
                 self._wake.clear()
                 if not self._publish():
-                    if self._publication_log.owed_ms >= _ACCOUNT_MS:
-                        self._settle_account()
+                    if self._publication_log.unrecorded_ms >= _ACCOUNT_MS:
+                        self._flush_publications()
                     self._wake.wait(self._pause_ms() / 1_000)
-            self._settle_account()
+            self._flush_publications()
         except BaseException as error:  # noqa: BLE001 - it ends the stage, which looks for it
             self.error = error
 
@@ -164,8 +164,8 @@ class Publisher:
         top, part = max(due, key=lambda each: each[1].number)
         visible = self._visible.after([each.number for _, each in due], hidden, top.source)
         last = self._deliveries.last
-        mine = (top.owner, top.batch)
-        owner, batch = mine if last is None or part.number > self._visible.top else (last.owner, last.batch)
+        own = (top.owner, top.batch)
+        owner, batch = own if last is None or part.number > self._visible.top else (last.owner, last.batch)
         for waiting in due:
             self._shelf.check(*waiting)
         files = [file for _, each in due for file in each.files]
@@ -190,8 +190,8 @@ class Publisher:
     def _is_due(self, prepared: Prepared, part: Part) -> bool:
         return part.last_due <= self._timeline.now(prepared.released_at)
 
-    def _settle_account(self) -> None:
-        if self._publication_log.settle():
+    def _flush_publications(self) -> None:
+        if self._publication_log.flush():
             self._observe("dispatch.publications", -1)
 
 
@@ -215,11 +215,11 @@ class PublicationLog:
         self._unwritten += [self._row(*each) for each in shown]
 
     @property
-    def owed_ms(self) -> int:
+    def unrecorded_ms(self) -> int:
         """For how long a row has been waiting to be written."""
         return monotonic_ms() - self._since_ms if self._unwritten else 0
 
-    def settle(self) -> bool:
+    def flush(self) -> bool:
         """Write what is owed; whether anything was."""
         last, unwritten = self._deliveries.last, self._unwritten
         if not unwritten or last is None:

@@ -36,7 +36,7 @@ from pipeline.dispatch.release import (
     taken_apart,
     window_of,
 )
-from pipeline.dispatch.withdrawn import at_time, because, withdrawn_rows
+from pipeline.dispatch.withdrawn import at_time, with_reason, withdrawn_rows
 from pipeline.storage.arrays import IntArray, arrow_schema, longs, sizes
 from pipeline.storage.files import Files
 from pipeline.storage.gather import TEXTS, Gathered, cuts
@@ -104,11 +104,11 @@ class Found:
         texts = self.messages.texts
         for first, last in cuts(texts.sizes[self.message], max(1, len(self.message))):
             found, message = self.found[first:last], self.message[first:last]
-            told = {"run": pa.array(self.run[found]), "entry_id": pa.array(self.entry[found])}
+            columns = {"run": pa.array(self.run[found]), "entry_id": pa.array(self.entry[found])}
             own = texts.take(message)
-            told |= {name: own.column(name) for name in TEXTS}
-            told |= {name: _taken(self.messages.rows, name, message) for name in LOOKED_UP if name not in told}
-            yield pa.table(told).select(LOOKED_UP)
+            columns |= {name: own.column(name) for name in TEXTS}
+            columns |= {name: _taken(self.messages.rows, name, message) for name in LOOKED_UP if name not in columns}
+            yield pa.table(columns).select(LOOKED_UP)
 
 
 @dataclass(frozen=True)
@@ -173,18 +173,18 @@ class LocalRelease:
         """Rows of `rejected_dispatch`: positions that became due and have no message in the log."""
         gone = np.setdiff1d(np.arange(len(self.matches.run)), self.matches.found)
         run, entry = self.matches.run[gone], self.matches.entry[gone]
-        runs = because(cut(self.runs, run, entry, entry), MESSAGE_MISSING)
+        runs = with_reason(cut(self.runs, run, entry, entry), MESSAGE_MISSING)
         return withdrawn_rows(at_time(runs, self.window.released_at), batch_id, len(gone))
 
     def _deliveries(self, first: int, last: int, batch_id: int) -> pa.Table:
         """The rows of `deliveries` from a place in the order to another; `sequence` counts from 1."""
         message = self.matches.message[first:last]
         texts = self.matches.messages.texts.take(message)
-        told = {name: _taken(self.matches.messages.rows, name, message) for name in _OF_MESSAGE}
-        told |= {name: texts.column(name) for name in TEXTS}
-        told |= {"batch_id": pa.repeat(batch_id, last - first), "sequence": pa.array(np.arange(first, last) + 1)}
+        known = {name: _taken(self.matches.messages.rows, name, message) for name in _OF_MESSAGE}
+        known |= {name: texts.column(name) for name in TEXTS}
+        known |= {"batch_id": pa.repeat(batch_id, last - first), "sequence": pa.array(np.arange(first, last) + 1)}
         schema, run = arrow_schema(DELIVERIES.schema), self.matches.run[self.matches.found[first:last]]
-        columns = [told[name] if name in told else _taken(self.runs, name, run) for name in schema.names]
+        columns = [known[name] if name in known else _taken(self.runs, name, run) for name in schema.names]
         return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
 
 
@@ -228,10 +228,10 @@ def _messages(
             place = np.minimum(np.searchsorted(ledgers, ledger), len(ledgers) - 1)
             key = (place << ENTRY_BITS) | entry
             at = np.minimum(np.searchsorted(wanted, key), len(wanted) - 1)
-            mine = np.flatnonzero((ledgers[place] == ledger) & (wanted[at] == key))
-            if len(mine):
-                keys.append(key[mine])
-                yield group, inside[mine]
+            rows_of_subscriptions = np.flatnonzero((ledgers[place] == ledger) & (wanted[at] == key))
+            if len(rows_of_subscriptions):
+                keys.append(key[rows_of_subscriptions])
+                yield group, inside[rows_of_subscriptions]
 
     return Gathered.read(MESSAGES, groups(), most), np.concatenate(keys)
 

@@ -120,8 +120,8 @@ def look(wanted: DataFrame) -> Window | None:
     if row["again"]:
         ledgers = wanted.where(_AGAIN).select("ledger_id").distinct().toArrow()
         again = again_bounds(longs(ledgers, "ledger_id"))
-    told = {name: row[name] for name in ("runs", "positions", "ledgers", "last_bucket", "released_at")}
-    return Window(**told, first=first, again=again)
+    sums = {name: row[name] for name in ("runs", "positions", "ledgers", "last_bucket", "released_at")}
+    return Window(**sums, first=first, again=again)
 
 
 def listening(redelivery: DataFrame, lives: Mapping[Name, int]) -> DataFrame:
@@ -148,7 +148,7 @@ def of_names(redelivery: DataFrame, names: Iterable[Name]) -> tuple[pa.Table, Da
     return own.cast(arrow_schema(REDELIVERY.columns)), redelivery.join(named, keys, "left_anti").select(*columns)
 
 
-def parted(redelivery: DataFrame, withdrawn: pa.Table) -> tuple[DataFrame, DataFrame]:
+def split_withdrawn(redelivery: DataFrame, withdrawn: pa.Table) -> tuple[DataFrame, DataFrame]:
     """Runs less what is withdrawn, and what is, position by position; runs of other ledgers stay as they are.
 
     What is withdrawn has a column more, the reason: what comes in a later round is not cancelled in this one.
@@ -168,11 +168,11 @@ def parted(redelivery: DataFrame, withdrawn: pa.Table) -> tuple[DataFrame, DataF
 
 def withdrawn_rows(gone: DataFrame, batch_id: int) -> DataFrame:
     """Rows of `rejected_dispatch` for positions that were withdrawn."""
-    told = {"rejected_at": F.col("released_at"), "batch_id": F.lit(batch_id), "entry_id": F.col("first_entry")}
+    columns = {"rejected_at": F.col("released_at"), "batch_id": F.lit(batch_id), "entry_id": F.col("first_entry")}
     # Only what does not meet a guard has these columns.
     lacking = [REJECTED_DISPATCH.schema[name] for name in GUARDED if name not in gone.columns]
-    told |= {field.name: F.lit(None).cast(field.dataType) for field in lacking}
-    return gone.withColumns(told).select(*REJECTED_DISPATCH.schema.names)
+    columns |= {field.name: F.lit(None).cast(field.dataType) for field in lacking}
+    return gone.withColumns(columns).select(*REJECTED_DISPATCH.schema.names)
 
 
 def join(
@@ -229,5 +229,5 @@ def missing(wanted: DataFrame, joined: DataFrame, instant: int, batch_id: int) -
     """Rows of `rejected_dispatch`: positions of the batch that the join did not find."""
     keys = ["topic", "subscription", "ledger_id", "first_entry", "redelivery_count"]
     found = joined.withColumnRenamed("entry_id", "first_entry").select(*keys)
-    told = {"reason": F.lit(MESSAGE_MISSING), "released_at": F.timestamp_millis(F.lit(instant))}
-    return withdrawn_rows(positions(wanted).join(found, keys, "left_anti").withColumns(told), batch_id)
+    columns = {"reason": F.lit(MESSAGE_MISSING), "released_at": F.timestamp_millis(F.lit(instant))}
+    return withdrawn_rows(positions(wanted).join(found, keys, "left_anti").withColumns(columns), batch_id)

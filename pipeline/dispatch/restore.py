@@ -117,7 +117,7 @@ def restore(spark: SparkSession, warehouse: Warehouse, settings: Settings, timel
 
 
 def restore_all(
-    spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline, told: Commit | None = None
+    spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline, furthest: Commit | None = None
 ) -> Offset:
     """The same for a new checkpoint, which begins where dispatch ended: also when notes are gone with the old one.
 
@@ -129,18 +129,18 @@ def restore_all(
         warehouse: where the tables lie.
         settings: of the job.
         timeline: its time.
-        told: the furthest commit by which dispatch held something, or left all of a batch out. When no note and no
+        furthest: the furthest commit by which dispatch held something, or left all of a batch out. When no note and no
             delivery goes as far, a note may be gone of what was prepared before it.
 
     Returns:
         The place in `redelivery` up to which all is visible, held, refused or prepared.
     """
     work = _Restoring(spark, warehouse, settings, timeline)
-    held, last = work.held(), work.deliveries.last or told
+    held, last = work.held(), work.deliveries.last or furthest
     files, redelivery = session_files(spark), warehouse.path(REDELIVERY)
     noted = max([held.visible.source, *(each.source for each in held.waiting)])
     cut = not reaches_back(files, redelivery, noted[0] - 1)
-    taken = _NOWHERE if told is None else (told.note["source"][0], told.note["source"][1])
+    taken = _NOWHERE if furthest is None else (furthest.note["source"][0], furthest.note["source"][1])
     upto = (newest(files, redelivery) + 1, EVERYTHING_BEFORE) if cut else max(held.visible.source, taken)
     if held.waiting and not held.lost and not cut and taken <= noted:
         work.renew(held)
@@ -169,7 +169,7 @@ def holds_refused(spark: SparkSession, warehouse: Warehouse, refused: Commit, be
         return False
     rows = frame_of(spark, warehouse, HELD, REDELIVERY.schema.names, most=most)
     held = rows.toArrow().cast(arrow_schema(REDELIVERY.columns))
-    _, gone = said(spark, warehouse, refused.owner, refused.batch, begin).parted(held)
+    _, gone = said(spark, warehouse, refused.owner, refused.batch, begin).split_withdrawn(held)
     return bool(gone.num_rows)
 
 

@@ -27,7 +27,7 @@ from pipeline.delta.checkpoints import Log
 from pipeline.delta.reading.messagelog import MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
-from pipeline.dispatch import expiry
+from pipeline.dispatch import expiry, release_spark
 from pipeline.dispatch.asking import Failed
 from pipeline.dispatch.backlog import Backlog, Change
 from pipeline.dispatch.closed import Closed, ClosedLog
@@ -39,7 +39,7 @@ from pipeline.dispatch.prepared import PREPARED, Part, Prepared, PreparedStore
 from pipeline.dispatch.priority import Priorities, priorities_of
 from pipeline.dispatch.publisher import Publisher
 from pipeline.dispatch.release_local import Found, LocalRelease, local_runs
-from pipeline.dispatch.release_spark import SparkRelease, looked_up, of_names, parted, positions, withdrawn_rows
+from pipeline.dispatch.release_spark import SparkRelease
 from pipeline.dispatch.shaping import AHEAD_MS, LONGEST_MS, Pacing, allowances, expired_until, is_open
 from pipeline.dispatch.withdrawn import UNDECIDED, Withdrawn, WithdrawnLog, at_time, named, said
 from pipeline.dispatch.withdrawn import withdrawn_rows as withdrawn_arrays
@@ -84,7 +84,7 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Deciding:
+class BatchInputs:
     """By what a batch is decided: who listens, what is closed, what is withdrawn, how much may be taken of whom.
 
     `shapings` are the policies by which messages are left out, at version `registry`. A batch that is repeated has
@@ -99,7 +99,7 @@ class Deciding:
     registry: int = -1
     priorities: Priorities = field(default_factory=dict)
 
-    def holding(self, name: Name) -> Deciding:
+    def holding(self, name: Name) -> BatchInputs:
         """The same when nothing of a subscription may be taken but what has expired."""
         return replace(self, allowed={**self.allowed, name: self.allowed[name].only_expired})
 
@@ -190,7 +190,7 @@ class Dispatch:
         owner = self._checkpoint.owner or ""
         if not self.publisher.knows(owner, batch_id) and self.sinks["held"].found(owner, batch_id) is None:
             self._prepare(session, owner, batch_id)
-        self.publisher.settle()
+        self.publisher.publish_due()
         self._guards.look(self._backlog.undecided, self._now(batch_id))
         for sink in self.sinks.values():
             sink.appender.checkpoint()
@@ -202,8 +202,8 @@ class Dispatch:
         if known is not None and known.complete:
             return  # It has done all, and what decided it may be gone.
         registry, lives = self._versions() if known is None else known.decided_by
-        by = self._deciding(registry, lives, batch_id) if known is None else self._decided(known, owner, batch_id)
-        by, took = self._taken(session, by, batch_id)
+        inputs = self._inputs(registry, lives, batch_id) if known is None else self._repeated(known, owner, batch_id)
+        inputs, took = self._taken(session, inputs, batch_id)
         self._pacing.took(self._rated(registry, took.handed), self._now(batch_id))
         if not took:
             return
@@ -211,7 +211,7 @@ class Dispatch:
         parts = self._write(took, batch_id)
         ends = self._checkpoint.start(batch_id).offset, self._checkpoint.position(batch_id).offset
         done, allowed = not parts and not took.change, took.change.allowed
-        versions, undecided = (by.closed.version, by.withdrawn.version), named(took.undecided)
+        versions, undecided = (inputs.closed.version, inputs.withdrawn.version), named(took.undecided)
         note = Note(registry, lives, *ends, *versions, complete=done, allowed=allowed, undecided=undecided)
         rejected = _rejected(took.release, parts, took.left_out, batch_id)
         if rejected is not None:
@@ -242,7 +242,7 @@ class Dispatch:
         rates = ((name, count, shapings[name].max_rate) for name, count in handed.items() if name in shapings)
         return {name: (count, rate) for name, count, rate in rates if rate}
 
-    def _deciding(self, registry: int, lives: int, batch_id: int) -> Deciding:
+    def _inputs(self, registry: int, lives: int, batch_id: int) -> BatchInputs:
         """By what a batch is decided that has said nothing yet.
 
         It is looked up after the end of the batch was: so a command, or a pause, counts for all that is released later.
@@ -255,15 +255,15 @@ class Dispatch:
         self._pacing.follow(shapings, waiting, now, failing)
         allowed = allowances(shapings, waiting, present, most, self._pacing, now, self._ahead, failing)
         order = priorities_of(shapings)
-        return Deciding(present, Closed(self._closed), self._withdrawn.look(), allowed, shapings, registry, order)
+        return BatchInputs(present, Closed(self._closed), self._withdrawn.look(), allowed, shapings, registry, order)
 
-    def _decided(self, note: Note, owner: str, batch_id: int) -> Deciding:
+    def _repeated(self, note: Note, owner: str, batch_id: int) -> BatchInputs:
         """By what a batch was decided that is repeated: it leaves out what it said before."""
         present = self._presence.at(note.lives, self._registry.at(note.registry))
         begin = self._checkpoint.start(batch_id).offset
         withdrawn = said(self._spark, self._warehouse, owner, batch_id, begin).and_undecided(note.undecided)
         order = priorities_of(self._registry.shapings(note.registry))
-        return Deciding(present, Closed(self._closed, note.closed), withdrawn, note.allowed, priorities=order)
+        return BatchInputs(present, Closed(self._closed, note.closed), withdrawn, note.allowed, priorities=order)
 
     def _hold(self, prepared: Prepared) -> None:
         """Do to the backlog what a batch does, when that is noted."""
@@ -286,61 +286,61 @@ class Dispatch:
         self._observe("dispatch.written", batch_id)
         return parts
 
-    def _taken(self, session: SparkSession, by: Deciding, batch_id: int) -> tuple[Deciding, Taken]:
+    def _taken(self, session: SparkSession, inputs: BatchInputs, batch_id: int) -> tuple[BatchInputs, Taken]:
         """What a batch takes; what is guarded waits when its guard fails."""
         while True:
             try:
-                return by, self._take(session, by, batch_id)
+                return inputs, self._take(session, inputs, batch_id)
             except Failed as failed:
                 for each in (failed, *failed.also):
                     self._guards.failed(each, self._now(batch_id))
-                    by = by.holding(each.name)
+                    inputs = inputs.holding(each.name)
 
-    def _take(self, session: SparkSession, by: Deciding, batch_id: int) -> Taken:
+    def _take(self, session: SparkSession, inputs: BatchInputs, batch_id: int) -> Taken:
         """What a batch takes: in this process when that can be, else by Spark."""
         ends = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
         try:
             new = local_runs(self._files, self._warehouse, *ends, self._settings)
-            runs, change = self._backlog.parted(new, by.allowed, by.lives)
-            left, gone, again = self._parted(runs, by, batch_id, self._look_up_here)
+            runs, change = self._backlog.split_by_allowance(new, inputs.allowed, inputs.lives)
+            left, gone, again = self._split_left_out(runs, inputs, batch_id, self._look_up_here)
             left, change, handed = change.within(left)
             change = change.with_again(*again, self._now(batch_id))
             left_out = withdrawn_arrays(gone, batch_id, self._settings.driver_rows) if gone.num_rows else None
-            release = LocalRelease.of(left, by.lives, self._log, self._settings, by.closed, by.priorities)
+            release = LocalRelease.of(left, inputs.lives, self._log, self._settings, inputs.closed, inputs.priorities)
         except NotInDriver as error:
             self.watch.routed(DISPATCH, error.reason)
             begin, end = (each.offset for each in ends)
             redelivery = self._warehouse.between(session, REDELIVERY, begin, end)
-            return self._take_by_spark(redelivery, by, batch_id)
+            return self._take_by_spark(redelivery, inputs, batch_id)
         self.watch.routed(DISPATCH, DRIVER)
         self.watch.took(DISPATCH, runs.num_rows)
         return Taken(release, left_out, change, _counts(gone), handed, pa.concat_tables(again))
 
-    def _take_by_spark(self, runs: DataFrame, by: Deciding, batch_id: int) -> Taken:
-        change, names, held = Change(), {*by.allowed, *by.shapings}, None
+    def _take_by_spark(self, runs: DataFrame, inputs: BatchInputs, batch_id: int) -> Taken:
+        change, names, held = Change(), {*inputs.allowed, *inputs.shapings}, None
         gone, counts, handed = [], dict[tuple[str, Who], int](), dict[Name, int]()
         if names:
             # What policies say of runs is said of arrays.
-            own, runs = of_names(runs, names)
-            taken, change = self._backlog.parted(own, by.allowed, by.lives)
-            left, out, again = self._parted(taken, by, batch_id, self._look_up_by_spark)
+            own, runs = release_spark.of_names(runs, names)
+            taken, change = self._backlog.split_by_allowance(own, inputs.allowed, inputs.lives)
+            left, out, again = self._split_left_out(taken, inputs, batch_id, self._look_up_by_spark)
             counts, held = _counts(out), pa.concat_tables(again)
             left, change, handed = change.within(left)
             change = change.with_again(*again, self._now(batch_id))
             runs = runs.unionByName(self._spark.createDataFrame(left)) if left.num_rows else runs
-            gone += [positions(self._spark.createDataFrame(out))] if out.num_rows else []
-        if by.withdrawn:
-            runs, withdrawn = parted(runs, by.withdrawn.rows())
+            gone += [release_spark.positions(self._spark.createDataFrame(out))] if out.num_rows else []
+        if inputs.withdrawn:
+            runs, withdrawn = release_spark.split_withdrawn(runs, inputs.withdrawn.rows())
             gone.append(withdrawn)
-        rows = [withdrawn_rows(each, batch_id) for each in gone]
+        rows = [release_spark.withdrawn_rows(each, batch_id) for each in gone]
         left_out = reduce(DataFrame.unionByName, rows) if rows else None
-        release = SparkRelease.of(runs, by.lives, self._log, by.closed, by.priorities)
+        release = SparkRelease.of(runs, inputs.lives, self._log, inputs.closed, inputs.priorities)
         self.watch.took(DISPATCH, 0 if release is None else release.window.runs)
         left_out = None if left_out is None or left_out.isEmpty() else left_out
         return Taken(release, left_out, change, counts, handed, held)
 
-    def _parted(
-        self, runs: pa.Table, by: Deciding, batch_id: int, look_up: LookUp
+    def _split_left_out(
+        self, runs: pa.Table, inputs: BatchInputs, batch_id: int, look_up: LookUp
     ) -> tuple[pa.Table, pa.Table, tuple[pa.Table, pa.Table]]:
         """Runs less what is left out, or held again, of them; what is left out; and what is held again.
 
@@ -350,14 +350,14 @@ class Dispatch:
         Raises:
             Failed: a guard cannot be evaluated.
         """
-        left, gone = by.withdrawn.parted(runs)
+        left, gone = inputs.withdrawn.split_withdrawn(runs)
         is_undecided = pc.equal(gone.column("reason"), UNDECIDED)
         before, gone = gone.filter(is_undecided), gone.filter(pc.invert(is_undecided))
         released = int(longs(left, "released_at").max(initial=0)) // 1_000
         now = self._now(batch_id, released)
-        left, late = expiry.parted(left, expired_until(by.shapings, now), look_up)
-        guarded = {name: each for name, each in by.shapings.items() if each.guard is not None}
-        left, unmet, undecided, postponed = self._guards.parted(left, guarded, by.registry, look_up, now)
+        left, late = expiry.split_expired(left, expired_until(inputs.shapings, now), look_up)
+        guarded = {name: each for name, each in inputs.shapings.items() if each.guard is not None}
+        left, unmet, undecided, postponed = self._guards.split_by_guard(left, guarded, inputs.registry, look_up, now)
         pieces = [gone, *(at_time(each, now) for each in (late, unmet))]
         undecided = pa.concat_tables([before.select(undecided.column_names), undecided])
         gone = pa.concat_tables(pieces, promote_options="default").combine_chunks()
@@ -367,7 +367,7 @@ class Dispatch:
         return Found.of(runs, self._log, self._settings).pieces()
 
     def _look_up_by_spark(self, runs: pa.Table) -> Iterator[pa.Table]:
-        yield looked_up(self._spark, runs, self._log)
+        yield release_spark.looked_up(self._spark, runs, self._log)
 
     def _versions(self) -> tuple[int, int]:
         """Who listens now, and in which life."""

@@ -58,7 +58,7 @@ class Withdrawn:
     parts: Parts = field(default_factory=dict)
     others: Mapping[str, Parts] = field(default_factory=dict)
 
-    def parted(self, runs: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def split_withdrawn(self, runs: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Rows of `redelivery` less what is withdrawn, and what is; runs are cut where that is needed.
 
         What is withdrawn has a column more, the reason. O(rows) when none is of a ledger with something withdrawn, and
@@ -68,7 +68,7 @@ class Withdrawn:
         ledgers = sorted({ledger for positions in every for ledger, _ in positions.by_ledger()})
         near = np.isin(longs(runs, "ledger_id"), np.array(ledgers, np.int64))
         if not near.any():
-            return runs, because(runs.slice(0, 0), "")
+            return runs, with_reason(runs.slice(0, 0), "")
         some = runs.filter(pa.array(near))
         left, gone = Cut(), {reason: Cut() for reason in self._by_reason}
         for number, (of, place, ledger, own) in enumerate(_runs(some)):
@@ -77,9 +77,9 @@ class Withdrawn:
                 out.add(number, hit)
                 own.difference_update(hit)
             left.add(number, own)
-        told = [because(out.of(some), reason) for reason, out in gone.items()]
+        pieces = [with_reason(out.of(some), reason) for reason, out in gone.items()]
         kept = pa.concat_tables([runs.filter(pa.array(~near)), left.of(some)])
-        return kept.combine_chunks(), pa.concat_tables(told).combine_chunks()
+        return kept.combine_chunks(), pa.concat_tables(pieces).combine_chunks()
 
     def and_undecided(self, runs: Sequence[Sequence[Any]]) -> Withdrawn:
         """The same with runs that the batch held again, by what `named` says of them."""
@@ -188,7 +188,7 @@ def named(runs: pa.Table | None) -> list[list[Any]]:
     return [[*of, *run] for of, firsts, lasts in ends for run in zip(firsts, lasts, strict=True)]
 
 
-def because(runs: pa.Table, reason: str) -> pa.Table:
+def with_reason(runs: pa.Table, reason: str) -> pa.Table:
     """Runs with a column more, the reason for which they are left out."""
     return runs.append_column("reason", pa.repeat(reason, runs.num_rows))
 

@@ -139,7 +139,7 @@ def dispatch(tables: Tables, done: int) -> Steps:
                 for n, e in enumerate(batch)
             ]
             rows = pa.Table.from_pylist(told, schema=arrow_schema(REDELIVERY.columns))
-            left, gone = Withdrawn(0, withdrawals(tables.rows(seen)).left_out()).parted(rows)
+            left, gone = Withdrawn(0, withdrawals(tables.rows(seen)).left_out()).split_withdrawn(rows)
             tables.rejected.append([(batch[row["batch_id"]], row["reason"]) for row in gone.to_pylist()])
             # What it has said is repeated by who finishes the batch: the two are one step here.
             tables.deliveries += [Delivery(batch[row["batch_id"]], seen) for row in left.to_pylist()]

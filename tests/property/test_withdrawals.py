@@ -120,7 +120,7 @@ def test_runs_are_parted_position_by_position(
         for place in places(run):
             reason = "rescheduled" if own < last.get(place, 0) else "cancelled" if place in asked else None
             wanted[reason].append((number, place))
-    left, gone = Withdrawn(0, said.left_out()).parted(released)
+    left, gone = Withdrawn(0, said.left_out()).split_withdrawn(released)
     assert left.schema.equals(released.schema)
     found: dict[str | None, list[tuple[int, Place]]] = {reason: [] for reason in wanted}
     for each in (*left.to_pylist(), *gone.to_pylist()):

@@ -118,7 +118,7 @@ class Dispatching:
 
     def publish(self) -> None:
         """Make visible what is due."""
-        self.publisher.settle()
+        self.publisher.publish_due()
 
     def _files(self, name: str, part: Sequence[Named], subscription: str, after: tuple[int, int]) -> Iterator[DataFile]:
         (batch, before), half = after, len(part) // 2

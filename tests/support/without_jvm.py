@@ -211,7 +211,7 @@ class Stages:
     def publish(self) -> bool:
         """Make visible what is prepared and due, as the publisher does beside the batches; whether that was done."""
         try:
-            self._body(DISPATCH).publisher.settle()
+            self._body(DISPATCH).publisher.publish_due()
         except Killed:
             self._bodies.pop(DISPATCH, None)
             return False

@@ -55,7 +55,7 @@ class Dispatching:
         self, new: pa.Table, allowed: dict[tuple[str, str], Allowance], lives: dict[tuple[str, str], int]
     ) -> pa.Table:
         """A batch; what it takes."""
-        taken, change = self.backlog.parted(new, allowed, lives)
+        taken, change = self.backlog.split_by_allowance(new, allowed, lives)
         if change:
             self.batch += 1
             self.backlog.commit(self.backlog.written(change), "owner", self.batch, (0, -1), (0, -1))
@@ -98,7 +98,7 @@ def test_what_a_note_on_the_shelf_says_of_the_backlog_is_done_once(
     shelf, dispatching = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)), Dispatching(spark, warehouse)
     finish(spark, warehouse, shelf)
     dispatching.take(runs(1, 2), HOLD, LIVES)
-    _, change = dispatching.backlog.parted(runs(3), {S: Allowance(3), OTHER: Allowance(0)}, LIVES)
+    _, change = dispatching.backlog.split_by_allowance(runs(3), {S: Allowance(3), OTHER: Allowance(0)}, LIVES)
     held = dispatching.backlog.written(change)
     shelf.put(Prepared("owner", 9, 5, (1, 0), (Part(1, 0, 0, ()),), (0, -1), held=held))
     if foreign:

@@ -63,8 +63,8 @@ def test_spark_parts_runs_as_arrays_do(spark: SparkSession) -> None:
         )
     }
     told = Withdrawn(4, parts)
-    left, gone = told.parted(arrays)
-    by_spark = release_spark.parted(frame, told.rows())
+    left, gone = told.split_withdrawn(arrays)
+    by_spark = release_spark.split_withdrawn(frame, told.rows())
     for mine, other in zip((left, gone), by_spark, strict=True):
         assert singles(mine) == singles(other.toArrow())
     assert 0 < gone.num_rows < arrays.num_rows

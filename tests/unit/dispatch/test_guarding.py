@@ -105,7 +105,7 @@ def test_what_does_not_meet_its_guard_is_left_out_with_its_key_and_what_was_read
     pay(paid, "o-4")
     told = {S: shaping(UNPAID, paid=paid), OTHER: shaping("message_key = 'o-1' OR NULL")}
     batch = runs(("s", 0, 5), ("s", 9, 9), ("other", 0, 2), ("free", 0, 5))
-    left, out, *_ = guards(tmp_path).parted(batch, told, 12, look_up, DUE)
+    left, out, *_ = guards(tmp_path).split_by_guard(batch, told, 12, look_up, DUE)
     assert places(left) == [("free", 0, 5), ("other", 1, 1), ("s", 0, 0), ("s", 2, 2), ("s", 5, 5), ("s", 9, 9)]
     said = [(r["subscription"], r["first_entry"], r["last_entry"], r["message_key"]) for r in out.to_pylist()]
     assert sorted(said) == [(s, e, e, f"o-{e}") for s, e in [("other", 0), ("other", 2), ("s", 1), ("s", 3), ("s", 4)]]
@@ -113,17 +113,17 @@ def test_what_does_not_meet_its_guard_is_left_out_with_its_key_and_what_was_read
         ("s", "suppressed", 12, ("paid", "1")),
         ("other", "suppressed", 12),
     }
-    left, out, *_ = guards(tmp_path).parted(runs(("free", 0, 5)), told, 12, look_up, DUE)
+    left, out, *_ = guards(tmp_path).split_by_guard(runs(("free", 0, 5)), told, 12, look_up, DUE)
     assert (places(left), out.num_rows) == ([("free", 0, 5)], 0)
 
 
 def test_a_guard_that_fails_decides_nothing_rests_and_is_told(tmp_path: Path, paid: str) -> None:
     """Its table is gone, and then back; another guard is tried at once."""
     told, at_work = {S: shaping(UNPAID, paid=paid)}, guards(tmp_path)
-    at_work.parted(runs(("s", 0, 1)), told, 1, look_up, DUE)
+    at_work.split_by_guard(runs(("s", 0, 1)), told, 1, look_up, DUE)
     shutil.move(paid, f"{paid}-away")
     with pytest.raises(Failed) as failed:
-        at_work.parted(runs(("s", 0, 1)), told, 1, look_up, DUE)
+        at_work.split_by_guard(runs(("s", 0, 1)), told, 1, look_up, DUE)
     assert failed.value.name == S
     at_work.failed(failed.value, DUE)
     assert [at_work.failing(told, DUE + ms) for ms in (0, AGAIN_MS - 1, AGAIN_MS)] == [{S}, {S}, set()]
@@ -133,7 +133,7 @@ def test_a_guard_that_fails_decides_nothing_rests_and_is_told(tmp_path: Path, pa
     assert noted.error
     shutil.move(f"{paid}-away", paid)
     again = guards(tmp_path)
-    left, *_ = again.parted(runs(("s", 0, 1)), told, 1, look_up, DUE)
+    left, *_ = again.split_by_guard(runs(("s", 0, 1)), told, 1, look_up, DUE)
     again.look({}, DUE)
     assert places(left) == [("s", 0, 0)]
     assert GuardStates(Files(), str(tmp_path)).all() == {}
@@ -144,7 +144,7 @@ def test_all_guards_that_fail_are_known_at_once(tmp_path: Path, paid: str) -> No
     told = {S: shaping("nope = 1"), OTHER: shaping(UNPAID, paid=f"{paid}-gone"), FREE: shaping("true")}
     at_work = guards(tmp_path)
     with pytest.raises(Failed) as failed:
-        at_work.parted(runs(("free", 0, 1), ("s", 0, 1), ("other", 0, 1)), told, 1, look_up, DUE)
+        at_work.split_by_guard(runs(("free", 0, 1), ("s", 0, 1), ("other", 0, 1)), told, 1, look_up, DUE)
     assert {each.name for each in (failed.value, *failed.value.also)} == {OTHER, S}
 
 
@@ -158,7 +158,7 @@ def test_a_guard_reads_a_table_only_where_a_list_allows_it(tmp_path: Path, paid:
 
     def asked(table: str, *folders: Path) -> list[tuple[str, int, int]]:
         at_work = Guards(GuardStates(Files(), str(tmp_path)), Here(), [str(each) for each in folders])
-        return places(at_work.parted(batch, {S: shaping(UNPAID, paid=table)}, 1, look_up, DUE)[0])
+        return places(at_work.split_by_guard(batch, {S: shaping(UNPAID, paid=table)}, 1, look_up, DUE)[0])
 
     assert asked(str(own / "paid"), own) == asked(f"file://{own}/paid", own) == [("s", 0, 0)]
     assert asked(paid, other, Path(paid)) == asked(str(own / "link"), own, tmp_path) == [("s", 0, 0)]
@@ -184,7 +184,7 @@ def test_what_others_are_told_of_an_error_has_no_value_of_a_row(
         for each in several:
             at_work = guards(tmp_path)
             try:
-                at_work.parted(runs(("s", 0, 1)), {S: each}, 1, look_up, DUE)
+                at_work.split_by_guard(runs(("s", 0, 1)), {S: each}, 1, look_up, DUE)
                 at_work.look({S: 2}, DUE)
             except Failed as failed:
                 at_work.failed(failed, DUE)
@@ -199,7 +199,7 @@ def test_what_others_are_told_of_an_error_has_no_value_of_a_row(
 def test_a_guard_that_somebody_wrote_by_hand_and_that_is_none_fails(tmp_path: Path, wrong: dict[str, str]) -> None:
     """It is not taken for one that lets all go."""
     with pytest.raises(Failed):
-        guards(tmp_path).parted(runs(("s", 0, 1)), {S: Shaping.followed(wrong)}, 1, look_up, DUE)
+        guards(tmp_path).split_by_guard(runs(("s", 0, 1)), {S: Shaping.followed(wrong)}, 1, look_up, DUE)
 
 
 def test_a_condition_sees_columns_of_a_delivery_and_payloads_only_when_it_names_them() -> None:
@@ -275,7 +275,7 @@ def test_what_was_asked_with_a_message_that_takes_too_long_comes_and_later_ones_
     keys = {f"o-{each}" for each in slow}
     evaluator, told = Sluggish(*keys), {S: shaping("true")}
     at_work = Guards(GuardStates(Files(), str(tmp_path)), evaluator, [])
-    left, _, undecided, _ = at_work.parted(runs(("s", 0, 7)), told, 1, look_up, DUE)
+    left, _, undecided, _ = at_work.split_by_guard(runs(("s", 0, 7)), told, 1, look_up, DUE)
     at_work.look({S: 8}, DUE)
     assert (left.num_rows, places(undecided)) == (0, [("s", 0, 7)])
     assert len(evaluator.asked) == 2
@@ -285,7 +285,7 @@ def test_what_was_asked_with_a_message_that_takes_too_long_comes_and_later_ones_
     while waiting != slow:
         evaluator.asked.clear()
         batch = runs(*(("s", each, each) for each in (*sorted(waiting), entry)))
-        left, _, undecided, _ = at_work.parted(batch, told, 1, look_up, now)
+        left, _, undecided, _ = at_work.split_by_guard(batch, told, 1, look_up, now)
         came, stays = ({each for _, each, _ in places(rows)} for rows in (left, undecided))
         at_work.look({S: len(stays)}, now)
         assert entry in came
@@ -295,7 +295,7 @@ def test_what_was_asked_with_a_message_that_takes_too_long_comes_and_later_ones_
         # Until the rest is over nothing is asked again, but for what is new.
         evaluator.asked.clear()
         again = runs(*(("s", each, each) for each in (*sorted(stays), entry + 1)))
-        left, *_ = at_work.parted(again, told, 1, look_up, now + RESTS * SEARCH_MS - 1)
+        left, *_ = at_work.split_by_guard(again, told, 1, look_up, now + RESTS * SEARCH_MS - 1)
         assert ([each for _, each, _ in places(left)], evaluator.asked) == ([entry + 1], [[f"o-{entry + 1}"]])
         waiting, entry, failures, now = stays, entry + 2, failures + 1, now + RESTS * SEARCH_MS
         assert failures < 30
@@ -335,23 +335,23 @@ def test_nobody_waits_for_the_process_of_guards_when_it_has_died_and_other_guard
     evaluator, told = Mortal("o-3"), {OTHER: shaping("true"), S: shaping("true")}
     at_work = Guards(GuardStates(Files(), str(tmp_path)), evaluator, [])
     batch = runs(("s", 3, 4), ("other", 5, 6), ("free", 0, 1))
-    left, _, undecided, postponed = at_work.parted(batch, told, 1, look_up, DUE)
+    left, _, undecided, postponed = at_work.split_by_guard(batch, told, 1, look_up, DUE)
     at_work.look({S: 2}, DUE)
     assert (places(left), places(undecided)) == ([("free", 0, 1)], [("s", 3, 4)])
     assert (places(postponed), len(evaluator.asked)) == ([("other", 5, 6)], 1)
     # Whoever has a guard is held until the next process is there, then only the one that has ended this one.
     assert at_work.failing(told | {FREE: Shaping()}, DUE) == {OTHER, S}
-    left, _, undecided, postponed = at_work.parted(runs(("other", 5, 6)), told, 1, look_up, DUE)
+    left, _, undecided, postponed = at_work.split_by_guard(runs(("other", 5, 6)), told, 1, look_up, DUE)
     assert (places(left), places(undecided), places(postponed)) == ([], [], [("other", 5, 6)])
     evaluator.up = True
     assert at_work.failing(told, DUE) == {S}
-    left, *_ = at_work.parted(runs(("other", 5, 6)), told, 1, look_up, DUE)
+    left, *_ = at_work.split_by_guard(runs(("other", 5, 6)), told, 1, look_up, DUE)
     assert places(left) == [("other", 5, 6)]
     # After its rest it is asked about no message, which was not asked before, and what comes later is on time.
     now = DUE + RESTS * 2_000
     assert at_work.failing(told, now) == set()
     evaluator.asked.clear()
-    left, *_ = at_work.parted(runs(("s", 7, 7), ("s", 3, 4)), told, 1, look_up, now)
+    left, *_ = at_work.split_by_guard(runs(("s", 7, 7), ("s", 3, 4)), told, 1, look_up, now)
     assert (evaluator.asked, places(left)) == ([[], ["o-7"], ["o-3"]], [("s", 7, 7)])
 
 
@@ -359,16 +359,16 @@ def test_a_guard_that_ends_its_process_without_a_message_holds_everything_and_is
     """The messages are not why: they do not rest longer each time."""
     evaluator, told, now = Mortal(always="false"), {S: shaping("false")}, DUE
     at_work = Guards(GuardStates(Files(), str(tmp_path)), evaluator, [])
-    _, _, undecided, _ = at_work.parted(runs(("s", 3, 4)), told, 1, look_up, DUE)
+    _, _, undecided, _ = at_work.split_by_guard(runs(("s", 3, 4)), told, 1, look_up, DUE)
     assert places(undecided) == [("s", 3, 4)]
     for _ in range(3):
         evaluator.up, now = True, now + RESTS * 2_000
         assert at_work.failing(told, now) == set()
         with pytest.raises(Failed) as failed:
-            at_work.parted(runs(("s", 3, 4)), told, 1, look_up, now)
+            at_work.split_by_guard(runs(("s", 3, 4)), told, 1, look_up, now)
         at_work.failed(failed.value, now)
     evaluator.up = True
-    left, *_ = at_work.parted(runs(("s", 3, 4)), {S: shaping("true")}, 1, look_up, now)
+    left, *_ = at_work.split_by_guard(runs(("s", 3, 4)), {S: shaping("true")}, 1, look_up, now)
     assert places(left) == [("s", 3, 4)]
 
 
@@ -384,15 +384,15 @@ def test_people_are_told_on_how_many_messages_a_guard_fails(tmp_path: Path) -> N
     """As long as they wait, also after others came."""
     at_work = guards(tmp_path)
     told = {S: shaping("CAST(right(replace(message_key, '2', 'x'), 1) AS BIGINT) >= 0")}
-    left, unmet, undecided, _ = at_work.parted(runs(("s", 0, 4), ("free", 0, 1)), told, 1, look_up, DUE)
+    left, unmet, undecided, _ = at_work.split_by_guard(runs(("s", 0, 4), ("free", 0, 1)), told, 1, look_up, DUE)
     assert places(left) == [("free", 0, 1), ("s", 0, 1), ("s", 3, 4)]
     assert (unmet.num_rows, places(undecided)) == (0, [("s", 2, 2)])
     at_work.look({S: 1}, DUE)
     state = GuardStates(Files(), str(tmp_path)).all()[S]
     assert (state.messages, state.text[:14]) == (1, "on 1 messages:")
-    at_work.parted(runs(("s", 0, 1)), told, 1, look_up, DUE)
+    at_work.split_by_guard(runs(("s", 0, 1)), told, 1, look_up, DUE)
     at_work.look({S: 1}, DUE + 1)
     assert GuardStates(Files(), str(tmp_path)).all()[S].messages == 1
-    at_work.parted(runs(("s", 0, 1)), told, 1, look_up, DUE)
+    at_work.split_by_guard(runs(("s", 0, 1)), told, 1, look_up, DUE)
     at_work.look({}, DUE + 2)
     assert GuardStates(Files(), str(tmp_path)).all() == {}

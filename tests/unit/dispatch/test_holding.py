@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.dispatch import expiry
-from pipeline.dispatch.holding import EVERYTHING, Allowance, Share, Who, but, counted, mine, parted
+from pipeline.dispatch.holding import (
+    EVERYTHING,
+    Allowance,
+    Share,
+    Who,
+    counted,
+    rows_except,
+    rows_of_subscriptions,
+    split_by_allowance,
+)
 from pipeline.dispatch.shaping import Pacing, allowances, is_open
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.policies import Shaping
@@ -83,7 +92,7 @@ def test_the_first_positions_of_each_subscription_are_taken_and_the_others_stay(
     """
     rows = table(told)
     limits = {name: Allowance(*each) for name, each in zip(NAMES, allowed, strict=True)}
-    taken, stays = parted(rows, limits)
+    taken, stays = split_by_allowance(rows, limits)
     every = positions(rows)
     assert sorted(positions(taken) + positions(stays)) == sorted(every)
     for name, limit in limits.items():
@@ -98,11 +107,15 @@ def test_runs_are_counted_by_incarnation_and_told_apart_by_name() -> None:
     """How much, and from when until when it was due."""
     rows = table([(0, 2, 5, 10, 3), (0, 1, 6, 0, 1), (2, 3, 5, 0, 2)])
     assert counted(rows) == {("t", "s", 1): Share(4, 1, 2), ("u", "s", 1): Share(2, 3, 3)}
-    numbers = mine(rows, {("t", "s"): None})
+    numbers = rows_of_subscriptions(rows, {("t", "s"): None})
     assert numbers.tolist() == [0, 1]
-    assert positions(but(rows, numbers)) == [("u", "s", 3, 5, 200), ("u", "s", 3, 5, 201)]
+    assert positions(rows_except(rows, numbers)) == [("u", "s", 3, 5, 200), ("u", "s", 3, 5, 201)]
     assert counted(rows.slice(0, 0)) == {}
-    assert mine(rows, {}).tolist() == mine(rows.slice(0, 0), {("t", "s"): None}).tolist() == []
+    assert (
+        rows_of_subscriptions(rows, {}).tolist()
+        == rows_of_subscriptions(rows.slice(0, 0), {("t", "s"): None}).tolist()
+        == []
+    )
 
 
 def test_who_is_paused_gets_nothing_and_the_others_share_what_may_be_taken() -> None:
@@ -209,14 +222,16 @@ def test_what_failed_expires_by_the_due_time_of_its_message_and_what_was_moved_b
     """The rows say the reason; other subscriptions are not asked for."""
     old = {"run": [0, 0], "entry_id": [0, 2], "due_time": [49_000_000, 50_001_000]}
     until = {NAMES[0]: 50_000}
-    left, gone = expiry.parted(failed(4), until, lambda _: [pa.table(old)])
+    left, gone = expiry.split_expired(failed(4), until, lambda _: [pa.table(old)])
     assert [each[4] for each in positions(left)] == [1, 2, 3]
     assert [each[4] for each in positions(gone)] == [0]
     assert gone.column("reason").to_pylist() == ["expired"]
     for runs in (failed(4, round=3), failed(4, subscription="other"), table([(0, 50_001, 5, 0, 4)])):
-        left, gone = expiry.parted(runs, until, lambda _: pytest.fail("nobody asks for messages"))
+        left, gone = expiry.split_expired(runs, until, lambda _: pytest.fail("nobody asks for messages"))
         assert (positions(left), gone.num_rows) == (positions(runs), 0)
-    left, gone = expiry.parted(table([(0, 50_000, 5, 0, 4), (1, 50_000, 5, 0, 4)]), until, lambda _: pytest.fail("no"))
+    left, gone = expiry.split_expired(
+        table([(0, 50_000, 5, 0, 4), (1, 50_000, 5, 0, 4)]), until, lambda _: pytest.fail("no")
+    )
     assert {each[1] for each in positions(left)} == {"other"}
     assert {each[1] for each in positions(gone)} == {"s"}
 

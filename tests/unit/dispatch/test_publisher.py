@@ -128,7 +128,7 @@ def test_a_part_is_visible_when_its_last_bucket_has_come_and_not_before() -> Non
     seen = []
     for now in (9, 10, 19, 20):
         disk.now = now
-        publisher.settle()
+        publisher.publish_due()
         seen.append(list(disk.deliveries.shown))
     assert seen == [[], ["1@10"], ["1@10"], ["1@10", "1@20"]]
 
@@ -155,7 +155,7 @@ def test_who_watches_is_told_of_each_part_when_it_is_visible() -> None:
     publisher.take(batch(1, 10, 20))
     for now in (9, 15, 30):
         disk.now = now
-        publisher.settle()
+        publisher.publish_due()
     assert told.calls == [(2, 9, 10, 15, 1), (2, 19, 20, 30, 2)]
 
 
@@ -166,7 +166,7 @@ def test_no_version_names_a_file_that_is_gone() -> None:
     publisher.take(batch(1, 10))
     disk.shelf.gone = True
     with pytest.raises(PreparedFileGone) as raised:
-        publisher.settle()
+        publisher.publish_due()
     assert raised.value.path == "1@10"
     assert disk.deliveries.commits == []
     assert len(disk.shelf.held) == 1
@@ -179,10 +179,10 @@ def test_what_comes_late_does_not_wait_for_batches_before_it() -> None:
     publisher.take(batch(1, 10, 50))
     publisher.take(batch(2, 20, 60))
     disk.now = 30
-    publisher.settle()
+    publisher.publish_due()
     assert disk.deliveries.shown == ["1@10", "2@20"]
     disk.now = 70
-    publisher.settle()
+    publisher.publish_due()
     assert disk.deliveries.shown == ["1@10", "2@20", "1@50", "2@60"]
     assert disk.shelf.held == {}
 
@@ -193,7 +193,7 @@ def test_parts_that_are_due_together_are_one_commit_in_order_of_time() -> None:
     publisher = disk.start()
     publisher.take(batch(1, 10, 50))
     publisher.take(batch(2, 20))
-    publisher.settle()
+    publisher.publish_due()
     assert [files for _, files in disk.deliveries.commits] == [["1@10", "2@20", "1@50"]]
 
 
@@ -206,12 +206,12 @@ def test_a_process_that_dies_shows_nothing_twice_and_accounts_for_all(fatal: str
     publisher.take(batch(2, 20, 30))
     disk.now = 25
     with pytest.raises(Died):
-        publisher.settle()
+        publisher.publish_due()
     publisher = disk.start()
     assert publisher.knows(OWNER, 1)
     assert publisher.knows(OWNER, 2)
     disk.now = 50
-    publisher.settle()
+    publisher.publish_due()
     assert disk.deliveries.shown == ["1@10", "2@20", "2@30", "1@40"]
     told = [
         (row["batch_id"], row["count"], round(row["last_due"].timestamp() * 1_000)) for row in disk.publications.rows
@@ -226,10 +226,10 @@ def test_a_note_that_outlived_its_parts_is_dropped() -> None:
     publisher = disk.start()
     publisher.take(batch(1, 10))
     held = dict(disk.shelf.held)
-    publisher.settle()
+    publisher.publish_due()
     disk.shelf.held = held
     publisher = disk.start()
-    publisher.settle()
+    publisher.publish_due()
     assert (disk.deliveries.shown, disk.shelf.held) == (["1@10"], {})
 
 
@@ -238,16 +238,16 @@ def test_numbers_go_on_after_a_restart_and_the_source_is_the_furthest() -> None:
     disk = Disk(now=10)
     publisher = disk.start()
     publisher.take(batch(1, 10))
-    publisher.settle()
+    publisher.publish_due()
     publisher.take(batch(2, 90))
     publisher = disk.start()
     publisher.take(replace(batch(3, 20), owner="next"))
     disk.now = 30
-    publisher.settle()
+    publisher.publish_due()
     assert (disk.deliveries.last or Commit("", "", 0)).note["source"] == (3, 0)
     publisher = disk.start()
     disk.now = 100
-    publisher.settle()
+    publisher.publish_due()
     assert disk.deliveries.shown == ["1@10", "3@20", "2@90"]
     assert (disk.deliveries.last or Commit("", "", 0)).note["source"] == (3, 0)
 
@@ -286,12 +286,12 @@ def test_the_publisher_sleeps_until_the_next_part_is_due(monkeypatch: pytest.Mon
     publisher.take(batch(1, 10, 20, 200))
     assert publisher._pause_ms() == 10
     disk.now, at[0] = 10, 510
-    publisher.settle()
+    publisher.publish_due()
     at[0] = 515
     assert publisher._pause_ms() == 45
     at[0] = 561
     assert publisher._pause_ms() == 10
     disk.now = 20
-    publisher.settle()
+    publisher.publish_due()
     at[0] = 700
     assert publisher._pause_ms() == 50

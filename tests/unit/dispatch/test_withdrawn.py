@@ -46,7 +46,7 @@ def test_messages_that_follow_each_other_are_named_as_one_run() -> None:
         ["t", "s", 1, 0, 0, 7, 9, 9],
     ]
     again = runs(("s", 0, 10), ("other", 3, 4))
-    left, gone = Withdrawn().and_undecided(told).parted(again)
+    left, gone = Withdrawn().and_undecided(told).split_withdrawn(again)
     assert places(gone) == [("other", 4, 4), ("s", 3, 5), ("s", 9, 9)]
     assert places(left) == [("other", 3, 3), ("s", 0, 2), ("s", 6, 8), ("s", 10, 10)]
     assert named(None) == named(each.slice(0, 0)) == []
