@@ -78,9 +78,9 @@ class Cursors:
         found = {}
         for name, listener in listeners.items():
             blocks = newest.get(listener.incarnation, {})
-            told = {block: data for block, (_, data) in blocks.items() if data is not None}
-            if told:
-                found[name] = Opened.restored(listener, told)
+            own = {block: data for block, (_, data) in blocks.items() if data is not None}
+            if own:
+                found[name] = Opened.restored(listener, own)
         return found
 
     def write(
@@ -134,11 +134,11 @@ class Cursors:
 
 def _tables(rows: Iterable[Row], plan: Plan) -> Iterable[pa.Table]:
     """Rows of a batch, in pieces that shall be files."""
-    told: dict[str, Any] = {"batch_id": plan.batch, "events": plan.events, "released": plan.released}
+    places: dict[str, Any] = {"batch_id": plan.batch, "events": plan.events, "released": plan.released}
     piece: list[Row] = []
     size = 0
     for row in rows:
-        piece.append(row | told)
+        piece.append(row | places)
         size += len(row["bytes"] or b"")
         if size >= _PIECE_BYTES:
             yield pa.Table.from_pylist(piece, schema=_SCHEMA)

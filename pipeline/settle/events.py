@@ -49,7 +49,7 @@ _Flags = npt.NDArray[np.bool_]
 
 
 @dataclass
-class Told:
+class ConsumerEvents:
     """What rows of `consumer_events` say, in the order of the log.
 
     Attributes:
@@ -65,7 +65,9 @@ class Told:
     rows: int = 0
 
 
-def told_by(rows: pa.Table, listeners: Mapping[Name, Listener], before: Told | None = None) -> Told:
+def consumer_events(
+    rows: pa.Table, listeners: Mapping[Name, Listener], before: ConsumerEvents | None = None
+) -> ConsumerEvents:
     """What consumers say.
 
     Args:
@@ -73,8 +75,8 @@ def told_by(rows: pa.Table, listeners: Mapping[Name, Listener], before: Told | N
         listeners: the subscriptions that acknowledge.
         before: what was said in rows before these, to which it is added.
     """
-    told = Told() if before is None else before
-    told.rows += rows.num_rows
+    incoming = ConsumerEvents() if before is None else before
+    incoming.rows += rows.num_rows
     for name, number in _by_name(rows):
         own = rows.take(pa.array(number))
         kinds = _kinds(own)
@@ -82,13 +84,13 @@ def told_by(rows: pa.Table, listeners: Mapping[Name, Listener], before: Told | N
         wrong = _wrong(own, kinds, listener)
         if wrong.null_count < len(wrong):
             refused = own.add_column(0, REFUSED.field("reason"), wrong)
-            told.refused.append(refused.filter(wrong.is_valid()).slice(0, MOST_LISTED))
+            incoming.refused.append(refused.filter(wrong.is_valid()).slice(0, MOST_LISTED))
         if listener is not None and name is not None:
             sound = wrong.is_null().to_numpy(zero_copy_only=False)
-            told.events[name] += _events(own, kinds, sound & (kinds <= _KINDS[NACK]))
+            incoming.events[name] += _events(own, kinds, sound & (kinds <= _KINDS[NACK]))
             present = filled(own, "life") == listener.life
-            told.leases[name] += _lease_rows(own, sound & present & (kinds == _KINDS[LeaseKind.CLAIM]))
-    return told
+            incoming.leases[name] += _lease_rows(own, sound & present & (kinds == _KINDS[LeaseKind.CLAIM]))
+    return incoming
 
 
 def released_by(rows: pa.Table, version: int, listeners: Mapping[Name, Listener]) -> Iterator[tuple[Name, Released]]:
@@ -168,8 +170,8 @@ def _of_listeners(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Iterato
 
 def _by_name(rows: pa.Table) -> Iterator[tuple[Name | None, IntArray]]:
     """The numbers of the rows of each subscription, ascending; None: topic or subscription is NULL."""
-    for told, numbers in grouped(rows, ("topic", "subscription")):
-        topic, name = told.values()
+    for key, numbers in grouped(rows, ("topic", "subscription")):
+        topic, name = key.values()
         yield (topic, name) if topic is not None and name is not None else None, numbers
 
 

@@ -116,8 +116,8 @@ class DeadLetters:
         """Whether a version behind one has a number under a name."""
         version = newest(self._files, self._path, after)
         since = islice(commits(self._files, self._path, version), version - after)
-        told = (each["txn"] for actions in since for each in actions if "txn" in each)
-        return any((each.get("appId"), each.get("version")) == (name, number) for each in told)
+        transactions = (each["txn"] for actions in since for each in actions if "txn" in each)
+        return any((each.get("appId"), each.get("version")) == (name, number) for each in transactions)
 
     def _free(self, name: str, number: int) -> str | None:
         """A name under which Spark appends rows of a number; None: they were appended.
@@ -216,14 +216,14 @@ def _chosen(rows: pa.Table, topic: str, wanted: Mapping[int, BitMap]) -> np.ndar
 def _row(listener: Listener, letter: DeadLetter, message: dict[str, Any]) -> dict[str, object]:
     """A row of `inbox`: the message, and in its properties where it comes from and why."""
     topic, subscription = listener.name
-    told = {
+    origin = {
         "delayline.topic": topic,
         "delayline.subscription": subscription,
         "delayline.position": f"{message['ledger_id']}:{message['entry_id']}",
         "delayline.redelivery_count": str(letter.redelivery_count),
         CAUSE: letter.reason,
     }
-    properties = dict(message["properties"] or {}) | told
+    properties = dict(message["properties"] or {}) | origin
     return {
         "topic": listener.policies.dead_letters(topic, subscription),
         "message_key": message["message_key"],

@@ -38,7 +38,7 @@ _FORGETS = 256
 
 
 @dataclass(frozen=True)
-class _Told:
+class _DueTimes:
     """When positions are due.
 
     Attributes:
@@ -50,17 +50,17 @@ class _Told:
     positions: PositionSet
 
     @classmethod
-    def of(cls, runs: Runs) -> _Told:
+    def of(cls, runs: Runs) -> _DueTimes:
         return cls(runs, PositionSet.of_runs(runs))
 
-    def __or__(self, other: _Told) -> _Told:
-        return _Told(Runs.concat([self.runs, other.runs]), self.positions | other.positions)
+    def __or__(self, other: _DueTimes) -> _DueTimes:
+        return _DueTimes(Runs.concat([self.runs, other.runs]), self.positions | other.positions)
 
 
 class Moves:
     """What commands say of other due times."""
 
-    def __init__(self, commands: CommandLog, released: Became, refused: Became) -> None:
+    def __init__(self, commands: CommandLog, released: RoundLog, refused: RoundLog) -> None:
         """Read what there is. Without any command that is a look at a log.
 
         Args:
@@ -69,23 +69,23 @@ class Moves:
             refused: what dispatch left out for a later round.
         """
         self._log, self._released, self._refused = commands, released, refused
-        self._seen, self._told, self._turns = -1, dict[Key, _Told](), 0
+        self._seen, self._times, self._turns = -1, dict[Key, _DueTimes](), 0
         self._asked: dict[Key, PositionSet] = {}
         self._own: dict[tuple[Name, int], list[Key]] = {}
         self._unsure: dict[Round, PositionSet] = {}
         self._look()
-        self._begun = dict(self._told)
+        self._begun = dict(self._times)
 
     @classmethod
     def of_tables(cls, spark: SparkSession, warehouse: Warehouse) -> Moves:
         """By the tables of a warehouse."""
-        released, refused = (Became(spark, warehouse, table) for table in (REDELIVERY, REJECTED_DISPATCH))
+        released, refused = (RoundLog(spark, warehouse, table) for table in (REDELIVERY, REJECTED_DISPATCH))
         return cls(CommandLog(spark, warehouse), released, refused)
 
     @property
     def any(self) -> bool:
         """Whether some may still have something to do: they are not below the mark of what is settled."""
-        return bool(self._told)
+        return bool(self._times)
 
     def take(self, news: pa.Table) -> None:
         """Follow rows that have come, and now and then forget what is below the mark of what is settled.
@@ -94,19 +94,19 @@ class Moves:
             news: rows that give positions another due time (`moves`).
         """
         self._turns += 1
-        if self._told and self._turns % _FORGETS == 0:
+        if self._times and self._turns % _FORGETS == 0:
             self._log.forget()
             self._seen = -1
         self._look()
         self._asked = {}
         for key, runs in due_times(news).items():
-            fresh, known = _Told.of(runs), self._told.get(key)
+            fresh, known = _DueTimes.of(runs), self._times.get(key)
             self._asked[key] = fresh.positions
             # What was below the mark before it came is not in the log.
             if known is None or len(fresh.positions - known.positions):
                 self._add(key, fresh)
         self._own = defaultdict(list)
-        for of, to in sorted(self._told):
+        for of, to in sorted(self._times):
             self._own[(of.topic, of.subscription), of.life].append((of, to))
 
     def names(self, lives: Mapping[Name, Incarnation]) -> set[Name]:
@@ -124,7 +124,7 @@ class Moves:
         """
         gone = [(each.round, PositionSet.of(each.positions)) for each in left_out]
         for of, to in self._own.get((name, life), ()):
-            named, asked = self._told[of, to].positions, self._asked.get((of, to), _NOTHING)
+            named, asked = self._times[of, to].positions, self._asked.get((of, to), _NOTHING)
             again = PositionSet.union(positions & named for number, positions in gone if number < to)
             if len(asked | again):
                 yield Move((asked | again).positions(), of.redelivery_count, to)
@@ -133,22 +133,22 @@ class Moves:
 
     def due(self, name: Name, life: int, moved: Moved) -> Runs:
         """When positions are due that were moved."""
-        told = self._told[Round(*name, life, moved.redelivery_count), moved.round]
-        return due_of(told.runs, PositionSet.of(moved.positions))
+        times = self._times[Round(*name, life, moved.redelivery_count), moved.round]
+        return due_of(times.runs, PositionSet.of(moved.positions))
 
     def _look(self) -> None:
         seen = self._log.look()
         if seen.version == self._seen:
             return
         if seen.anew:
-            self._told = {}
+            self._times = {}
         for key, runs in due_times(moves(seen.rows)).items() if seen.rows.num_rows else ():
-            self._add(key, _Told.of(runs))
+            self._add(key, _DueTimes.of(runs))
         self._seen = seen.version
 
-    def _add(self, key: Key, told: _Told) -> None:
-        known = self._told.get(key)
-        self._told[key] = told if known is None else known | told
+    def _add(self, key: Key, times: _DueTimes) -> None:
+        known = self._times.get(key)
+        self._times[key] = times if known is None else known | times
 
     def _free(self, of: Round, to: int, open_: Outstanding, asked: PositionSet, again: PositionSet) -> PositionSet:
         """Those of which dispatch took no round, and takes none, and that wait for none.
@@ -164,10 +164,10 @@ class Moves:
 
     def _were_unsure(self, of: Round) -> PositionSet:
         """The positions that were released when they were asked for; if that was before the start, by now."""
-        for (each, _), told in self._begun.items():
+        for (each, _), times in self._begun.items():
             if not each.redelivery_count:
-                released = self._released.of(each, told.positions).values()
-                self._remember(each, PositionSet.union(released) & told.positions)
+                released = self._released.of(each, times.positions).values()
+                self._remember(each, PositionSet.union(released) & times.positions)
         self._begun = {}
         return self._unsure.get(of, _NOTHING)
 
@@ -175,7 +175,7 @@ class Moves:
         self._unsure[of] = self._unsure.get(of, _NOTHING) | positions
 
 
-class Became:
+class RoundLog:
     """A table that says of positions what became of their rounds."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, table: Table) -> None:

@@ -119,5 +119,5 @@ class Opened:
     def _row(self, block: int, data: bytes | None) -> Row:
         counts = self.outstanding.counts if block == CURSOR_HEAD and data is not None else None
         named = dict(zip(("topic", "subscription", "life"), self.listener.incarnation, strict=True))
-        told = {} if counts is None else {"outstanding": counts.outstanding, "waiting": counts.waiting}
-        return {**named, "block": block, "bytes": data, **told}
+        counted = {} if counts is None else {"outstanding": counts.outstanding, "waiting": counts.waiting}
+        return {**named, "block": block, "bytes": data, **counted}

@@ -193,9 +193,9 @@ def bounded(opened: Opened, said: Ack | Nack, outcome: Outcome) -> Ack | Nack:
     return replace(said, positions=near)
 
 
-def _rows(schema: pa.Schema, listener: Listener, positions: Positions, told: dict[str, object]) -> pa.Table:
+def _rows(schema: pa.Schema, listener: Listener, positions: Positions, columns: dict[str, object]) -> pa.Table:
     """A row for each run; columns that nothing is said of are NULL."""
-    named = dict(zip(("topic", "subscription", "life"), listener.incarnation, strict=True)) | told
+    named = dict(zip(("topic", "subscription", "life"), listener.incarnation, strict=True)) | columns
     runs = {
         "ledger_id": positions.ledger_ids,
         "first_entry": positions.first_entries,

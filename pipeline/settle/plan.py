@@ -139,9 +139,9 @@ class PlanFile:
         """Read it; of a folder that is not there yet nothing is known."""
         self._files, self._path = files, f"{folder}/{_FILE}"
         text = files.text_if_there(self._path)
-        told = json.loads(text) if text else {}
-        self.owner: str | None = told.get("owner")
-        self.plan: Plan | None = Plan.of_note(told["plan"]) if told else None
+        note = json.loads(text) if text else {}
+        self.owner: str | None = note.get("owner")
+        self.plan: Plan | None = Plan.of_note(note["plan"]) if note else None
 
     def write(self, owner: str, plan: Plan) -> None:
         """Note a plan, whole or not at all."""

@@ -74,8 +74,8 @@ class Source:
 def refused_files(sources: Iterable[Source]) -> Iterator[pa.Table]:
     """Rows of `rejected_settle` without their batch, about the files of sources that were not read."""
     for source in sources:
-        told = [(each, each.path.encode(errors="backslashreplace").decode()) for each in source.left_out()]
+        files = [(each, each.path.encode(errors="backslashreplace").decode()) for each in source.left_out()]
         where = f"{source.table.name} version"
-        rows = [{"reason": f"{each.reason}: {where} {each.version}, {path}: {each.text}"} for each, path in told]
+        rows = [{"reason": f"{each.reason}: {where} {each.version}, {path}: {each.text}"} for each, path in files]
         if rows:
             yield pa.Table.from_pylist(rows, schema=REFUSED)

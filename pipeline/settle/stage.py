@@ -26,7 +26,7 @@ from pipeline.delta.logs.entries import newest
 from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.cursors import Cursors
-from pipeline.settle.events import RELEASED, Told, only_released, refused_by, released_by, told_by
+from pipeline.settle.events import RELEASED, ConsumerEvents, consumer_events, only_released, refused_by, released_by
 from pipeline.settle.listener import Listener
 from pipeline.settle.moves import Moves
 from pipeline.settle.opened import Opened
@@ -87,7 +87,7 @@ class Settle:
         self._opened: dict[Name, Opened] = {}
         self._lines: Mapping[Name, Line] = {}
         # Until a batch is planned here, `inbox` may have letters of batches that are not in `cursors`.
-        self._told_all, self._may_be_sent = False, True
+        self._reported_all, self._may_be_sent = False, True
         self._segment_ms = segment_ms(spark, warehouse)
         if self._last is not None and self._follows:
             # Otherwise nothing is open, and the version of the registry may be gone.
@@ -243,17 +243,17 @@ class Settle:
         present = self._present(plan)
         gone = [each for name, each in self._opened.items() if _has_gone(each, present.get(name))]
         held = self._following(plan, present)
-        told = self._told(plan, present)
-        outcome.refused += [*told.refused, *refused_files(self._sources.values())]
+        incoming = self._incoming(plan, present)
+        outcome.refused += [*incoming.refused, *refused_files(self._sources.values())]
         self._say_wrong_policies(plan, outcome)
         happened = self._happened(plan, present, held)
-        earlier = self._told_before(plan, self._fresh(plan, held), happened)
+        earlier = self._earlier_events(plan, self._fresh(plan, held), happened)
         before = None if self._writes is None else self._writes.moved(plan)
         for name, opened in held.items():
-            outcome.take(opened.listener, opened.handle(happened[name], told.leases[name], plan.now))
+            outcome.take(opened.listener, opened.handle(happened[name], incoming.leases[name], plan.now))
             own = None if before is None else before.get(opened.listener.incarnation, [])
             put = list(self._moves_of(opened, happened[name])) if own is None else own
-            said = [bounded(opened, each, outcome) for each in told.events[name]]
+            said = [bounded(opened, each, outcome) for each in incoming.events[name]]
             effects = opened.handle([*put, *earlier.get(name, ()), *said], (), plan.now)
             outcome.take(opened.listener, effects)
             # What a torn batch has put into the index is there.
@@ -262,15 +262,15 @@ class Settle:
         gone += [held[name] for name in idle & self._opened.keys()]
         held = {name: each for name, each in held.items() if name not in idle}
         self._commit(plan, outcome, held, gone)
-        first, self._opened, self._last = not self._told_all, held, plan
-        self._told_all, self._follows = True, bool(held) or self._moves.any
+        first, self._opened, self._last = not self._reported_all, held, plan
+        self._reported_all, self._follows = True, bool(held) or self._moves.any
         self._observe("settle.done", plan.batch)
         heard = ((name, each) for name, each in held.items() if each.acknowledges)
-        changed = [each for name, each in heard if first or happened[name] or told.events[name]]
+        changed = [each for name, each in heard if first or happened[name] or incoming.events[name]]
         figures = tuple(_figures(each, outcome) for each in changed)
         refused = sum(rows.num_rows for rows in outcome.refused)
         times, cpu = (begun, wall_ms(), plan.now), thread_cpu_ms() - cpu
-        self.watch.settled(SettleBatch(plan.batch, told.rows, *times, plan.events, refused, figures, cpu))
+        self.watch.settled(SettleBatch(plan.batch, incoming.rows, *times, plan.events, refused, figures, cpu))
 
     def _following(self, plan: Plan, present: Mapping[Name, Listener]) -> dict[Name, Opened]:
         """The state of each listener: what is there, or nothing yet."""
@@ -295,29 +295,29 @@ class Settle:
             return {}
         return {n: each.listener for n, each in held.items() if each.acknowledges and self._opened.get(n) is not each}
 
-    def _told_before(
+    def _earlier_events(
         self, plan: Plan, fresh: Mapping[Name, Listener], happened: Mapping[Name, Sequence[Event]]
     ) -> dict[Name, list[Event]]:
         """What consumers of those who are new said before the batch begins."""
         found: defaultdict[Name, list[Event]] = defaultdict(list)
         events = self._sources[CONSUMER_EVENTS.name]
         for _, rows in events.since(-1, plan.begin.events) if any(happened[name] for name in fresh) else ():
-            said = told_by(rows, fresh).events
+            said = consumer_events(rows, fresh).events
             _sort(found, only_released(((name, each) for name, own in said.items() for each in own), happened))
         return found
 
-    def _told(self, plan: Plan, present: Mapping[Name, Listener]) -> Told:
+    def _incoming(self, plan: Plan, present: Mapping[Name, Listener]) -> ConsumerEvents:
         """What consumers said, in the order of the log."""
         acknowledging = {name: each for name, each in present.items() if each.policies.ack}
         if not acknowledging:
-            return Told()
-        told, rows, size = Told(), list[pa.Table](), 0
+            return ConsumerEvents()
+        incoming, rows, size = ConsumerEvents(), list[pa.Table](), 0
         for _, some in self._sources[CONSUMER_EVENTS.name].versions(plan.begin.events, plan.events):
             rows.append(some)
             size += some.nbytes
             if size > _HELD_BYTES:
-                told, rows, size = told_by(pa.concat_tables(rows), acknowledging, told), [], 0
-        return told_by(pa.concat_tables(rows), acknowledging, told) if rows else told
+                incoming, rows, size = consumer_events(pa.concat_tables(rows), acknowledging, incoming), [], 0
+        return consumer_events(pa.concat_tables(rows), acknowledging, incoming) if rows else incoming
 
     def _happened(
         self, plan: Plan, present: Mapping[Name, Listener], held: Mapping[Name, Opened]
@@ -391,6 +391,6 @@ def _figures(opened: Opened, outcome: Outcome) -> Settled:
     return Settled(*names, counts.outstanding, counts.waiting, done.acked, done.returned, done.dead_letters)
 
 
-def _sort(found: defaultdict[Name, list[Event]], told: Iterator[tuple[Name, Event]]) -> None:
-    for name, event in told:
+def _sort(found: defaultdict[Name, list[Event]], events: Iterator[tuple[Name, Event]]) -> None:
+    for name, event in events:
         found[name].append(event)

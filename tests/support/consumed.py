@@ -29,7 +29,7 @@ from pipeline.delta.logs.entries import actions, newest
 from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.logs.notes import Commit
 from pipeline.delta.properties import PROPERTIES
-from pipeline.settle.events import Told, released_by, told_by
+from pipeline.settle.events import ConsumerEvents, consumer_events, released_by
 from pipeline.settle.listener import Listener
 from pipeline.settle.opened import Opened
 from pipeline.settle.outcome import Outcome
@@ -162,11 +162,15 @@ class SettleFake:
             for before, found in ((self._events, said), (self._released, given))
         )
         name = self._listener.name
-        told = told_by(pa.concat_tables([rows for _, rows in said]), {name: self._listener}) if said else Told()
+        incoming = (
+            consumer_events(pa.concat_tables([rows for _, rows in said]), {name: self._listener})
+            if said
+            else ConsumerEvents()
+        )
         events: list[Event] = [
             each for version, rows in given for _, each in released_by(rows, version, {name: self._listener})
         ]
-        effects = self.opened.handle([*events, *told.events[name]], told.leases[name], now)
+        effects = self.opened.handle([*events, *incoming.events[name]], incoming.leases[name], now)
         self.outcome.take(self._listener, effects)
         self._write(effects)
 
