@@ -45,11 +45,11 @@ class Changes:
         """
         changes, files = list[Change](), list[dict[str, Any]]()
         for version in range(begin.version, end.version + (end.index >= 0)):
-            told = entry(self._files, self._path, version) or ()
-            if (change := Change.of(version, told)) is not None:
+            actions = entry(self._files, self._path, version) or ()
+            if (change := Change.of(version, actions)) is not None:
                 changes.append(change)
             else:
-                files += within(told, version, begin.offset, end.offset)
+                files += within(actions, version, begin.offset, end.offset)
         return changes, left_out(self._files, self._path, files)
 
     def broken(self, begin: Position, end: Position, plan: Collection[LeftOut]) -> list[LeftOut]:
@@ -69,7 +69,7 @@ class Changes:
         found = between(self._files, self._path, begin.offset, end.offset) or ()
         return [each for each in found if (each["version"], each["path"]) not in known]
 
-    def can_be_told(self, change: Change) -> bool:
+    def separates(self, change: Change) -> bool:
         """Whether the rows that it calls new are found. Reads its files."""
         files = ({**each, "version": change.version} for each in (*change.added, *change.removed))
         if not change.is_separable or left_out(self._files, self._path, files):
@@ -96,15 +96,15 @@ class Changes:
         return with_place(rows).withColumn("arrival_row", F.monotonically_increasing_id())
 
 
-def refused(changes: Iterable[Change], told: Iterable[int], files: Iterable[LeftOut] = ()) -> pa.Table:
+def refused(changes: Iterable[Change], separated: Iterable[int], files: Iterable[LeftOut] = ()) -> pa.Table:
     """Rows of `rejected_ingest` without their batch.
 
     Args:
         changes: versions that are no appends.
-        told: those of them whose new rows were taken.
+        separated: those of them whose new rows were taken.
         files: what was left out of versions that are appends.
     """
-    known = frozenset(told)
+    known = frozenset(separated)
     rows = [row for each in changes if (row := each.refusal(separated=each.version in known)) is not None]
     for said in (row["properties"] for row in rows):
         _LOG.warning(_SAID, said)
@@ -128,6 +128,6 @@ def _less(rows: DataFrame, others: DataFrame) -> DataFrame:
 
 
 def _hashed(rows: DataFrame) -> DataFrame:
-    told = [F.col(name) for name in INBOX.schema.names if name not in ("properties", "payload")]
+    columns = [F.col(name) for name in INBOX.schema.names if name not in ("properties", "payload")]
     entries = F.array_sort(F.map_entries("properties")).alias("properties")
-    return rows.withColumn(_HASH, F.sha2(F.to_json(F.struct(*told, entries, F.sha2("payload", 256))), 256))
+    return rows.withColumn(_HASH, F.sha2(F.to_json(F.struct(*columns, entries, F.sha2("payload", 256))), 256))

@@ -1,13 +1,16 @@
 """What decides a batch of ingest beside its rows. Every commit of the batch carries it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipeline.config.errors import BadSetting
 from pipeline.delta.reading.strangers import LeftOut
 from pipeline.ingest.accept import ledgers
 from pipeline.ingest.segments import Span
+
+_KEYS = {"merged": "told"}
+"""Names of fields in notes, where they are others."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Plan:
         registry: version of `subscriptions` that says who listens, and which policies topics have.
         begin: where the batch begins in the inbox: version, index.
         source: where it ends there.
-        told: versions of the inbox that are no appends, and whose new rows are taken in with this batch.
+        merged: versions of the inbox that are no appends, and whose new rows are taken in with this batch.
         left: files of the inbox that are not read.
         express: messages of the batch that are due before this time (ms) skip the schedule; 0: none does.
         redelivery: the version of `redelivery` after which the batch may have written there.
@@ -43,7 +46,7 @@ class Plan:
     registry: int
     begin: tuple[int, int]
     source: tuple[int, int]
-    told: tuple[int, ...] = ()
+    merged: tuple[int, ...] = ()
     left: tuple[LeftOut, ...] = ()
     express: int = 0
     redelivery: int = -1
@@ -68,9 +71,14 @@ class Plan:
         if self.filled(accepted, entries) != self.next_ledger:
             raise BadSetting("entries_per_ledger", entries, "what it was when these messages were accepted")
 
+    def as_note(self) -> dict[str, Any]:
+        """For the metadata of a commit."""
+        return {_KEYS.get(name, name): value for name, value in asdict(self).items()}
+
     @classmethod
     def of_note(cls, note: Mapping[str, object]) -> "Plan":
         """The plan that a commit carries."""
-        fields = {key: tuple(value) if isinstance(value, list) else value for key, value in note.items()}
+        names = {key: name for name, key in _KEYS.items()}
+        fields = {names.get(k, k): tuple(value) if isinstance(value, list) else value for k, value in note.items()}
         left: Any = fields.pop("left", ())
         return cls(left=tuple(LeftOut(*each) for each in left), **fields)  # type: ignore[arg-type] # asdict wrote it

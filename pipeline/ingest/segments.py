@@ -116,7 +116,7 @@ def _joined(line: Subscription, last: Incarnation | None, first_ledger: int) -> 
     return Joined(line.sought.ledger, line.tick_ms, line.sought.entry, asked)
 
 
-class Roll:
+class MembershipCache:
     """The membership of each batch, compared anew only when the registry or what ingest knows of it has moved.
 
     With a million subscriptions a comparison takes half a minute, and nearly no batch has anything to compare.
@@ -127,7 +127,7 @@ class Roll:
         self._last: tuple[Mapping[Name, Subscription], Mapping[Name, Incarnation], frozenset[Name]] | None = None
         self._members = Membership({}, {}, {}, frozenset())
 
-    def call(
+    def at(
         self,
         registered: Mapping[Name, Subscription],
         known: Mapping[Name, Incarnation],

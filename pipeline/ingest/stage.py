@@ -7,7 +7,7 @@ settings say now, and encodes positions from what `messages` holds.
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import reduce
 from itertools import chain
 
@@ -47,7 +47,7 @@ from pipeline.ingest.segments import (
     LOAD,
     NEAR,
     Membership,
-    Roll,
+    MembershipCache,
     bounds,
     local_segment_rows,
     pieces,
@@ -94,7 +94,7 @@ class Ingest:
         self._plain = head.protocol["minReaderVersion"] <= 1
         self._files, self._segment_ms = session_files(spark), segment_ms(spark, warehouse)
         self._registry, self._log = Registry(spark, warehouse), MessageLog(spark, warehouse)
-        self._roll = Roll()
+        self._membership = MembershipCache()
         self._changes, tables = Changes(spark, warehouse), (MESSAGES, REJECTED_INGEST, SEGMENTS)
         self.sinks = {t.name: Sink(spark, warehouse, t, INGEST, checkpoint.wrote) for t in tables}
         self._schedule = Passed(Checkpoint(self._files, warehouse.checkpoint(SCHEDULE)))
@@ -120,7 +120,7 @@ class Ingest:
 
         def done(plan: Plan) -> None:
             with self._batch(session, plan, start, end, changes, batch_id, checked=noted is not None) as batch:
-                passed = refused((each for each in changes if each.version < end.version), plan.told, plan.left)
+                passed = refused((each for each in changes if each.version < end.version), plan.merged, plan.left)
                 self._take(batch, passed, plan, owner, batch_id, again=noted is not None)
 
         # Each turn leaves out files that the one before it has met.
@@ -182,8 +182,8 @@ class Ingest:
             # A tick alone: there may be something to load.
             yield LocalBatch.of(NO_ROWS, terms)
             return
-        new = [self._changes.inserted(each) for each in changes if each.version in plan.told]
-        inbox = self._inbox_here(start, end, changes, plan.left, told=bool(new), checked=checked)
+        new = [self._changes.inserted(each) for each in changes if each.version in plan.merged]
+        inbox = self._inbox_here(start, end, changes, plan.left, merged=bool(new), checked=checked)
         if inbox is not None:
             self.watch.took(INGEST, inbox.rows.num_rows)
             yield LocalBatch.of(inbox, terms)
@@ -204,10 +204,10 @@ class Ingest:
         changes: Sequence[Change],
         left: Sequence[LeftOut],
         *,
-        told: bool,
+        merged: bool,
         checked: bool,
     ) -> Gathered | None:
-        """The rows of a batch, when they can be taken in this process; those that are `told` of a change cannot.
+        """The rows of a batch, when they can be taken in this process; rows that were `merged` cannot.
 
         Raises:
             FilesBroken: some of its files cannot be read.
@@ -215,7 +215,7 @@ class Ingest:
         without = {each.version for each in changes}
         # Files of a table with other features may have rows that do not count, or columns of other names.
         rows, way = None, FORM
-        if self._plain and not told:
+        if self._plain and not merged:
             try:
                 where = (self._files, self._warehouse, start, end, self._settings)
                 rows, way = local_inbox(*where, without, places(left), checked=checked), DRIVER
@@ -242,14 +242,14 @@ class Ingest:
         if self.sinks["segments"].found(owner, batch_id) is not None:
             return
         gone = self._registry.gone_between(memory.lives, plan.seen, plan.registry)
-        members = self._roll.call(self._registry.at(plan.registry), memory.lives, plan.first_ledger, gone)
+        members = self._membership.at(self._registry.at(plan.registry), memory.lives, plan.first_ledger, gone)
         moved = plan.seen < plan.registry
         lines = self._registry.not_held_at(plan.seen, members.refused) if moved else ()
         wrong = self._registry.wrong_since(plan.seen, plan.registry) if moved else {}
         if counts.rejected or lines or wrong or passed.num_rows:
             # Refused messages, refused lines of the registry, and what is no append, in one commit.
             rows = batch.rejected(pa.concat_tables([refusals(lines, wrong), passed]))
-            self.sinks["rejected_ingest"].append(rows, owner, batch_id, asdict(plan))
+            self.sinks["rejected_ingest"].append(rows, owner, batch_id, plan.as_note())
             self._observe("ingest.rejected", batch_id)
         if counts.express:
             self._write_express(members, plan, owner, batch_id)
@@ -263,7 +263,7 @@ class Ingest:
             return plan
         end = plan.filled(accepted, self._settings.entries_per_ledger)
         plan = replace(plan, next_ledger=end, near=accepted > batch.counts.express)
-        sink.append(batch.messages(self._settings), owner, batch_id, asdict(plan))
+        sink.append(batch.messages(self._settings), owner, batch_id, plan.as_note())
         self._observe("ingest.messages", batch_id)
         return plan
 
@@ -272,7 +272,7 @@ class Ingest:
         if self._express.found(owner, batch_id) is None:
             released = self._released(members, plan, batch_id)
             if released is not None:
-                self._express.append(released, owner, batch_id, asdict(plan))
+                self._express.append(released, owner, batch_id, plan.as_note())
         self._observe("ingest.express", batch_id)
 
     def _released(self, members: Membership, plan: Plan, batch_id: int) -> "Rows | None":
@@ -292,7 +292,7 @@ class Ingest:
         """Address positions to subscriptions, and note how far the parked ones are loaded; both or neither.
 
         A batch of which all was released needs no marker for itself. One a minute says that its ledgers are addressed,
-        and so does a batch that is repeated: whoever takes over shall find no end that is loose.
+        and so does a batch that is repeated, so that a rebuild finds every ledger addressed.
         """
         memory = self._recall(plan)
         load = memory.waits_before(plan.load_until, self._segment_ms)
@@ -304,7 +304,7 @@ class Ingest:
         left = {name: memory.lives[name].number for name in members.left}
         marker = Marker(memory.marker + 1, plan.load_until, plan.next_ledger, members.joined, left)
         rows = self._segment_rows(members, plan, kinds, marker_rows(marker), counts.accepted, batch_id)
-        self.sinks["segments"].append(rows, owner, batch_id, asdict(plan))
+        self.sinks["segments"].append(rows, owner, batch_id, plan.as_note())
         self._observe("ingest.segments", batch_id)
         self._memory = self._markers.bounded(memory.after(marker, counts.parked, self._segment_ms))
 
@@ -379,8 +379,8 @@ class Ingest:
         ledger, registry, last = memory.next_ledger, self._registry.version(), self.sinks["segments"].last
         seen = -1 if last is None else int(last.note["registry"])
         self._last_instant = now
-        told = tuple(each.version for each in changes if each.version < end.version and self._changes.can_be_told(each))
-        plan = Plan(now, limits, memory.loaded, until, ledger, ledger, seen, registry, *span, told, entries=entries)
+        merged = tuple(each.version for each in changes if each.version < end.version and self._changes.separates(each))
+        plan = Plan(now, limits, memory.loaded, until, ledger, ledger, seen, registry, *span, merged, entries=entries)
         if span[0] == span[1] or seen != registry or not self._settings.express_ms:
             # Who has just come is known to dispatch by a marker of this batch: it has to come first.
             return plan

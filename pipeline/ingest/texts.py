@@ -55,12 +55,12 @@ def short_topics(rows: DataFrame) -> DataFrame:
 def refused_texts(rows: DataFrame) -> DataFrame:
     """Rows that are refused, as `rejected_ingest` has them: texts are cut, and properties may be gone."""
     gone = _is_true(_properties_too_long()) | _properties_not_utf8()
-    told = {
+    columns = {
         "topic": F.make_valid_utf8("topic"),
         "message_key": F.make_valid_utf8(_cut("message_key", MAX_KEY_BYTES)),
         "properties": F.when(~gone, F.col("properties")),
     }
-    return rows.withColumns(told)
+    return rows.withColumns(columns)
 
 
 def _cut(name: str, most: int) -> Column:
@@ -68,5 +68,5 @@ def _cut(name: str, most: int) -> Column:
     return F.when(F.octet_length(name) > most, begin).otherwise(F.col(name))
 
 
-def _is_true(told: Column) -> Column:
-    return F.coalesce(told, F.lit(False))  # noqa: FBT003 - a literal column
+def _is_true(condition: Column) -> Column:
+    return F.coalesce(condition, F.lit(False))  # noqa: FBT003 - a literal column

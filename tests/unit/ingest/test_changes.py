@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from pipeline.delta.logs.change import Change
 from pipeline.ingest.changes import refused
+from pipeline.ingest.plan import Plan
 
 SPARK_KEYS = '["(message_key#12 = message_key#345)"]'
 
@@ -104,3 +106,12 @@ def test_only_equal_columns_tell_new_rows_from_changed_ones(predicate: str | Non
     assert found is not None
     assert found.keys == keys
     assert found.is_separable is bool(keys)
+
+
+def test_notes_name_merged_versions_as_they_always_did() -> None:
+    """A batch that was begun before an update of this project is repeated after it."""
+    plan = Plan(1, (2, 3), 4, 5, 6, 7, 8, 9, (10, 11), (12, 13), merged=(14, 15))
+    note = plan.as_note()
+    assert list(note)[10:12] == ["told", "left"]
+    assert note["told"] == (14, 15)
+    assert Plan.of_note(json.loads(json.dumps(note))) == plan

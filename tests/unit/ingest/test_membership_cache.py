@@ -6,7 +6,7 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.ingest.segments import Membership, Roll
+from pipeline.ingest.segments import Membership, MembershipCache
 from pipeline.subscriptions.audience import Subscription
 from pipeline.subscriptions.incarnations import Incarnation, Name, next_lives
 
@@ -32,21 +32,21 @@ def test_each_batch_has_the_membership_of_a_whole_comparison(
     states: list[dict[Name, tuple[int, bool]]], each: int, back: set[Name]
 ) -> None:
     """Joining, leaving, coming back unseen and refused ticks, with some batches between the moves."""
-    roll = Roll()
+    cache = MembershipCache()
     lives: Mapping[Name, Incarnation] = {}
     for ledger, registered in enumerate(batches(states, each)):
         gone = frozenset(back) if ledger % (each + 1) == each else frozenset()
-        told = roll.call(registered, lives, ledger, gone)
-        assert told == Membership.of(registered, lives, ledger, gone)
-        lives = next_lives(lives, told.joined, told.left)
+        members = cache.at(registered, lives, ledger, gone)
+        assert members == Membership.of(registered, lives, ledger, gone)
+        lives = next_lives(lives, members.joined, members.left)
 
 
 def test_batches_without_a_move_compare_nothing() -> None:
     """A hundred batches, two comparisons: the first one, and the one that sees that those who joined are known."""
-    registered, roll = lines({("t", "a"): (1, False)}), Roll()
+    registered, cache = lines({("t", "a"): (1, False)}), MembershipCache()
     lives: Mapping[Name, Incarnation] = {}
     with patch.object(Membership, "of", side_effect=Membership.of) as compared:
         for ledger in range(100):
-            told = roll.call(registered, lives, ledger, frozenset())
-            lives = next_lives(lives, told.joined, told.left)
+            members = cache.at(registered, lives, ledger, frozenset())
+            lives = next_lives(lives, members.joined, members.left)
     assert compared.call_count == 2
