@@ -1,4 +1,4 @@
-"""The instants that the stages are told, live or virtual, one after the other.
+"""The instants of the stages, live or virtual, one after the other.
 
 What a batch of the schedule calls "now" comes from the offset that Spark logged for it, so a replay calls the same
 instant now; ingest notes with its first commit what it called so. Spark's own `rate` source dies when the wall clock
@@ -44,10 +44,10 @@ NOTHING = Wakes()
 
 
 class Instants(ABC):
-    """Who is asked for the next instant, ms UTC.
+    """Source of the clock's instants, ms UTC.
 
     Attributes:
-        start: a new checkpoint hears of none up to this one.
+        start: a new checkpoint skips those up to this one.
     """
 
     def __init__(self, start: int = 0, folders: Folders | Bells | None = None) -> None:

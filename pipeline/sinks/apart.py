@@ -72,21 +72,21 @@ class Child:
 
     def run(self) -> int | None:
         """Start it, and pass on what it says until it has ended; its exit code."""
-        heard, told = os.pipe()
-        with open(heard, encoding="utf-8") as lines:  # noqa: PTH123 - a pipe has no path
+        readable, writable = os.pipe()
+        with open(readable, encoding="utf-8") as lines:  # noqa: PTH123 - a pipe has no path
             try:
                 with self._lock:
                     if self._ended:
                         return None
                     share = json.dumps(asdict(self._share))
                     self.process = process = subprocess.Popen(  # noqa: S603 - our own
-                        [sys.executable, "-m", program.__name__, self._root, str(told), share],
+                        [sys.executable, "-m", program.__name__, self._root, str(writable), share],
                         env=os.environ | python_environment(),
                         stdin=subprocess.PIPE,
-                        pass_fds=(told,),
+                        pass_fds=(writable,),
                     )
             finally:
-                os.close(told)
+                os.close(writable)
             self._pass_on(lines)
         with process:
             return process.wait()
@@ -110,18 +110,18 @@ class Child:
         known = set[tuple[str, str]]()
         for line in lines:
             try:
-                kind, *told = json.loads(line)
+                kind, *values = json.loads(line)
             except ValueError:
                 # It was killed in the middle of a line.
                 continue
             if kind == program.LATE:
-                topic, subscription, seconds = told
+                topic, subscription, seconds = values
                 known.add((topic, subscription))
                 self._watch.sink_late(topic, subscription, seconds)
             elif kind == program.BEGINS:
-                (self.beginning,) = told
+                (self.beginning,) = values
             else:
-                name, level, text = told
+                name, level, text = values
                 logging.getLogger(name).log(level, "%s", text)
         for topic, subscription in known:
             self._watch.sink_late(topic, subscription, None)

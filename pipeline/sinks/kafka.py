@@ -65,14 +65,14 @@ class KafkaTopic:
         # What goes wrong is raised; the client's own log repeats each failed attempt to connect.
         shared["log_level"] = "0"
         size = {"message.max.bytes": min(_MOST_BYTES, max(MESSAGE_BYTES, message_bytes))}
-        told = {"partitioner": "murmur2_random", **size, **shared, **to.settings, "transactional.id": producer}
-        told |= {"on_delivery": self._told, "delivery.report.only.error": True}
+        options = {"partitioner": "murmur2_random", **size, **shared, **to.settings, "transactional.id": producer}
+        options |= {"on_delivery": self._delivered, "delivery.report.only.error": True}
         reader = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
         common = {key: value for key, value in to.settings.items() if key in _COMMON}
         self._topic, self._full, self._error = to.topic, BufferError, client.KafkaException
         self._refusals = {getattr(client.KafkaError, name) for name in _REFUSALS}
         self._refused: str | None = None
-        self._producer: Any = client.Producer(told)
+        self._producer: Any = client.Producer(options)
         self._place = client.TopicPartition
         self._producer.init_transactions(_WAIT_S)
         self._consumer: Any = client.Consumer({**shared, **common, **reader})
@@ -130,7 +130,7 @@ class KafkaTopic:
         with suppress(Exception):
             self._consumer.close()
 
-    def _told(self, error: Any, _message: object) -> None:  # noqa: ANN401 - of the client
+    def _delivered(self, error: Any, _message: object) -> None:  # noqa: ANN401 - of the client
         if error is not None and error.code() in self._refusals:
             self._refused = str(error)
 
@@ -169,8 +169,8 @@ def headers_of(row: Mapping[str, Any]) -> list[Header]:
     if came:
         del properties[HEADERS]
     known = {name for name, _ in came}
-    told = [(name, text) for name, text in properties.items() if name not in known]
-    made = [*came, *((name, None if text is None else _bytes(text)) for name, text in told)]
+    others = [(name, text) for name, text in properties.items() if name not in known]
+    made = [*came, *((name, None if text is None else _bytes(text)) for name, text in others)]
     return [(_name(name), value) for name, value in made]
 
 
@@ -184,17 +184,17 @@ def _headers(text: str | None) -> list[Header]:
         return []
 
 
-def _header(told: object) -> Header:
+def _header(note: object) -> Header:
     """One of them.
 
     Raises:
         ValueError: a source does not write it so.
     """
-    if not isinstance(told, dict) or not isinstance(name := told.get("key"), str) or not told.keys() <= _NOTED:
+    if not isinstance(note, dict) or not isinstance(name := note.get("key"), str) or not note.keys() <= _NOTED:
         raise ValueError("no header")
     # Of a text with a lone surrogate there are no bytes.
     name.encode()
-    return name, b64decode(told["value"], validate=True) if "value" in told else None
+    return name, b64decode(note["value"], validate=True) if "value" in note else None
 
 
 def _name(text: str) -> str:

@@ -35,8 +35,8 @@ class Line:
     @classmethod
     def of(cls, line: Subscription) -> Line | None:
         """From the registry; None: the subscription has no sink."""
-        told = line.policies
-        return None if told.sink is None else cls(line.topic, line.name, told.sink, told.sink_after, told.sink_refused)
+        policies = line.policies
+        return None if policies.sink is None else cls(line.topic, line.name, policies.sink, policies.sink_after, policies.sink_refused)
 
     def producer(self, table: str) -> str:
         """Who publishes for the subscription, of a table by its id: of two, the later one stops the earlier one."""
@@ -54,7 +54,7 @@ class Line:
         return _hashed(table, self.topic, self.subscription, self.sink, str(self.after))
 
 
-def _hashed(*told: str) -> str:
+def _hashed(*texts: str) -> str:
     # Texts with NUL are told apart, too; of all others the names are what they were.
-    joined = json.dumps(told) if any("\0" in each for each in told) else "\0".join(told)
+    joined = json.dumps(texts) if any("\0" in each for each in texts) else "\0".join(texts)
     return f"delayline-{hashlib.sha256(joined.encode()).hexdigest()[:24]}"

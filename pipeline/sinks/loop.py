@@ -32,7 +32,8 @@ _LOG = logging.getLogger(__name__)
 _MOST_BYTES = 32 << 20
 """Of the payloads that are published together: they are held meanwhile."""
 _NOTE_MS, _IDLE_MS = 5_000, 3_600_000
-"""So often a place that the broker keeps is noted while it moves, and committed while it does not: brokers forget."""
+"""A place that the broker keeps is noted so often while it moves. An unchanged one is committed again every hour: Kafka
+forgets idle offsets."""
 _CONFIRMED_MS, _CONFIRMED = 200, 10_000
 """After so long, or so many messages, a broker without places has to confirm what was sent, and the place is noted."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
@@ -215,12 +216,12 @@ class SinkLoop:
         """Append the row of a message that is passed over from now on; once, whoever dies when."""
         where = f"{self._line.topic}/{self._line.subscription}"
         _LOG.warning("sink of %s: the broker refuses %s:%s: %s", where, row["ledger_id"], row["entry_id"], problem)
-        told = {name: row[name] for name in _IDENTITY} | {
+        columns = {name: row[name] for name in _IDENTITY} | {
             "reason": REFUSED_BY_BROKER,
             "message_key": row["message_key"],
         }
-        told |= {"topic": self._line.topic, "subscription": self._line.subscription}
-        rows = rows_of(REJECTED_DISPATCH, [told | {"rejected_at": datetime.now(UTC)}])
+        columns |= {"topic": self._line.topic, "subscription": self._line.subscription}
+        rows = rows_of(REJECTED_DISPATCH, [columns | {"rejected_at": datetime.now(UTC)}])
         append(self._root, REJECTED_DISPATCH, rows, once=(self.name, order[0] << _ORDER_BITS | order[1]))
         self._over = order
 

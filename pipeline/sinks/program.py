@@ -40,10 +40,10 @@ class _Teller(Watch, logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self._tell(LOGGED, record.name, record.levelno, self.format(record))
 
-    def _tell(self, *told: object) -> None:
+    def _tell(self, *values: object) -> None:
         # Without a parent nobody listens, and the process ends.
         with self._turn, suppress(OSError):
-            self._out.write(json.dumps(told) + "\n")
+            self._out.write(json.dumps(values) + "\n")
             self._out.flush()
 
 

@@ -26,7 +26,7 @@ _FIRST_TURN = 1_735_689_600_000
 """2025-01-01; ids are good for 17 years."""
 _LEAST_ID = 1 << 56
 """Ids of turns are larger; those of earlier versions, made of a version of `deliveries` and a row, are not."""
-_TOLD_S = 10.0
+_ANSWER_S = 10.0
 """So long after a flush the client may take to tell of what it has flushed."""
 _REFUSALS = ("InvalidMessage", "MessageTooBig")
 """Results of the client that say that a message will not be taken later either."""
@@ -100,8 +100,8 @@ class PulsarTopic:
             if self._failed or self._sent >= self._room:
                 self.confirm()
             self._sent += 1
-            told = partial(self._told, order)
-            self._producer(order, row).send_async(row["payload"] or b"", told, **record(order, row))
+            answer = partial(self._answer, order)
+            self._producer(order, row).send_async(row["payload"] or b"", answer, **record(order, row))
         if self._failed:
             self.confirm()
 
@@ -117,7 +117,7 @@ class PulsarTopic:
             producer.flush()
         # A flush may end before the client's own thread has told of the last message.
         with self._news:
-            self._news.wait_for(lambda: self._answered == self._sent, _TOLD_S)
+            self._news.wait_for(lambda: self._answered == self._sent, _ANSWER_S)
         if self._failed:
             (result, order), *more = self._failed
             if result.name in _REFUSALS and not more and self._answered == self._sent:
@@ -132,7 +132,7 @@ class PulsarTopic:
         with suppress(Exception):
             self._client.close()
 
-    def _told(self, order: Place, result: Any, _message: object) -> None:  # noqa: ANN401 - the client's, in a thread
+    def _answer(self, order: Place, result: Any, _message: object) -> None:  # noqa: ANN401 - the client's, in a thread
         with self._news:
             self._answered += 1
             if result != self._ok:
@@ -147,14 +147,14 @@ def record(order: Place, row: Mapping[str, Any]) -> dict[str, Any]:
     """What the client takes beside the payload: sequence id, key, properties, and the due time as time of the event."""
     # Pulsar has no property without a value.
     properties = {name: text for name, text in row["properties"] or () if text is not None}
-    told = {
+    fields = {
         "sequence_id": _sequence_id(order),
         "partition_key": row["message_key"],
         "ordering_key": properties.pop(ORDERING_KEY, None),
         "event_timestamp": _event_ms(row, properties.pop(EVENT_TIME, "")),
         "properties": properties,
     }
-    return {name: each for name, each in told.items() if each is not None}
+    return {name: each for name, each in fields.items() if each is not None}
 
 
 def _sequence_id(order: Place) -> int:
@@ -166,9 +166,9 @@ def _sequence_id(order: Place) -> int:
     return turn << _COUNT_BITS | number
 
 
-def _event_ms(row: Mapping[str, Any], told: str) -> int | None:
+def _event_ms(row: Mapping[str, Any], text: str) -> int | None:
     """What a message from Pulsar had, else the due time, rounded up as due times are; None: before 1970."""
-    if (happened := whole_number(told)) is not None:
+    if (happened := whole_number(text)) is not None:
         return happened
     due = max(each for each in (row["publish_time"], row["deliver_at"]) if each is not None)
     ms = -(-(due - _EPOCH) // _MS)
@@ -189,14 +189,14 @@ def partition(key: str | None, order: Place, count: int) -> int:
 
 def _settings(to: Destination) -> dict[str, Any]:
     """The settings of an address, as the client takes them."""
-    told: dict[str, Any] = {
+    numbers: dict[str, Any] = {
         name: _number(name, text, _LEAST[name]) for name, text in to.settings.items() if name != "compression_type"
     }
     name = to.settings.get("compression_type", _NO_COMPRESSION).upper()
     kinds = {str(each).upper(): kind for each, kind in package().CompressionType.__members__.items()}
     if name not in kinds:
         raise BadValue("compression_type", name, ", ".join(kinds))
-    return {**told, "compression_type": kinds[name]}
+    return {**numbers, "compression_type": kinds[name]}
 
 
 def _number(name: str, text: str, least: int) -> int:

@@ -198,5 +198,5 @@ class Taking:
 
 def _visible(root: str, newest: int) -> Visible:
     """Which parts are visible, as the last commit of dispatch says it."""
-    told = (visible_by(actions) for actions in commits(Files(), path_of(root, DELIVERIES), newest))
-    return next((each for each in told if each is not None), Visible())
+    known = (visible_by(actions) for actions in commits(Files(), path_of(root, DELIVERIES), newest))
+    return next((each for each in known if each is not None), Visible())

@@ -30,7 +30,7 @@ from pipeline.client.producing.rows import Content, Done, Entry, Sender
 _LOG = logging.getLogger(__name__)
 _IDLE_S = 10.0
 _TURN_ROWS, _TURN_BYTES = 100_000, 32 << 20
-"""Of one commit: more waits for the next."""
+"""Limits of one commit."""
 
 
 class Queue:
