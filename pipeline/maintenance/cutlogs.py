@@ -203,8 +203,8 @@ def _note_again(spark: SparkSession, path: str, table: Table, stage: str) -> Non
     source that has nothing new while other producers append to `inbox`.
     """
 
-    def guard(told: str | None) -> None:
-        commit = Commit.loads(told)
+    def guard(text: str | None) -> None:
+        commit = Commit.loads(text)
         if commit is not None and commit.stage == stage:
             raise _Overtaken
 

@@ -289,7 +289,7 @@ def crowded(files: Sequence[LaidOut], after: int, most_bytes: int) -> list[LaidO
     return chosen if len({file.run for file in chosen}) > 1 else []
 
 
-def _counts(told: DataFrame) -> Merged:
-    row = told.first()
+def _counts(counts: DataFrame) -> Merged:
+    row = counts.first()
     metrics = None if row is None else row["metrics"]
     return (0, 0) if metrics is None else (metrics["numFilesRemoved"], metrics["numFilesAdded"])

@@ -34,8 +34,8 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import removals
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.prepared import Visible
+from pipeline.maintenance.exemptions import ExemptRows, OpenPositions, RetentionLimits, moves
 from pipeline.maintenance.forgetting import COLUMNS, Forgotten
-from pipeline.maintenance.kept import Kept, Spared, Stays, moves
 from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.sift import Expired, Look, rest, sift
@@ -143,14 +143,18 @@ def before_held(spark: SparkSession, warehouse: Warehouse) -> int:
     """Before this time was due what is not held, ms UTC."""
     if not newest(session_files(spark), warehouse.path(HELD)):
         return LAST_INSTANT_MS
-    (told,) = ask(spark, warehouse, HELD, "SELECT MIN(message_due) AS first FROM {rows}")
-    first = told["first"]
+    (row,) = ask(spark, warehouse, HELD, "SELECT MIN(message_due) AS first FROM {rows}")
+    first = row["first"]
     # A bucket has what was due up to a step before its end; the mark moves in steps of at least that.
     return LAST_INSTANT_MS if first is None else round(first.timestamp() * 1_000) - 1
 
 
 def going(
-    mark: SettledMark, deliveries_until: int | None, stays: Stays, letters_until: int, gone: Forgotten = _NOBODY
+    mark: SettledMark,
+    deliveries_until: int | None,
+    retained: RetentionLimits,
+    letters_until: int,
+    gone: Forgotten = _NOBODY,
 ) -> list[Expired]:
     """The rows that may go below a mark, in the order in which they must: a release never goes before its message.
 
@@ -159,12 +163,12 @@ def going(
     Args:
         mark: what is settled.
         deliveries_until: deliveries due until then (ms) go too, as far as they are below the mark; None: they stay.
-        stays: what stays for subscriptions that acknowledge.
+        retained: what stays for subscriptions that acknowledge.
         letters_until: of topics of dead letters goes what was due until then (ms).
         gone: what is forgotten of who came and went. Where only Spark reaches the table it stays.
     """
-    until, kept = f"timestamp_millis({mark.due_ms})", stays.open
-    below, letters = {"ledger_id": mark.ledger - 1}, Spared(stays.letters, letters_until)
+    until, kept = f"timestamp_millis({mark.due_ms})", retained.open
+    below, letters = {"ledger_id": mark.ledger - 1}, ExemptRows(retained.letters, letters_until)
     found = [
         Expired.within(MESSAGES, kept, {"due_time": mark.due_ms, **below}, letters),
         # A redelivery is of a message that was due long before.
@@ -176,15 +180,15 @@ def going(
             look=Look(("last_due", *COLUMNS), partial(_is_over, mark), gone.among if gone.before else None),
         ),
     ]
-    if stays.closed is not None:
-        found.append(Expired.within(CLOSED, stays.closed, {"closed_at": mark.due_ms}))
+    if retained.closed is not None:
+        found.append(Expired.within(CLOSED, retained.closed, {"closed_at": mark.due_ms}))
     if deliveries_until is None:
         return found
     due = min(mark.due_ms, deliveries_until)
     limits = {"due_time": due, **below}
     # What became of a command is told by deliveries: its rows do not outlive them.
     # Nor do those of what else was left out.
-    said = Expired.within(COMMANDS, Kept(), limits)
+    said = Expired.within(COMMANDS, OpenPositions(), limits)
     left_out = Expired(
         REJECTED_DISPATCH,
         f"reason IN ({_REASONS}) AND due_time <= timestamp_millis({due})",
@@ -195,7 +199,7 @@ def going(
         said,
         left_out,
         Expired.within(DELIVERIES, kept, limits),
-        Expired.within(PUBLICATIONS, Kept(), {"last_due": due}),
+        Expired.within(PUBLICATIONS, OpenPositions(), {"last_due": due}),
     ]
 
 
@@ -236,8 +240,8 @@ def delete(spark: SparkSession, warehouse: Warehouse, rows: Expired) -> int:
             # Delta's own commit would replace one that somebody has just made (decision 0024).
             _LOG.warning("no rows of %s are deleted: the table is not what it was made as", rows.table.name)
             return 0
-        told = spark.sql(f"DELETE FROM delta.`{warehouse.path(rows.table)}` WHERE {rows.coarse}").first()  # noqa: S608 - our own words
-        return 0 if told is None else int(told[0])
+        row = spark.sql(f"DELETE FROM delta.`{warehouse.path(rows.table)}` WHERE {rows.coarse}").first()  # noqa: S608 - our own words
+        return 0 if row is None else int(row[0])
 
 
 def _take_out(spark: SparkSession, warehouse: Warehouse, table: Rewriting, rows: Expired) -> int:
@@ -254,9 +258,9 @@ def _take_out(spark: SparkSession, warehouse: Warehouse, table: Rewriting, rows:
         _LOG.info("%s: rows from ledger %d on stay, which only Spark could tell apart", rows.table.name, oldest)
         rows = Expired(rows.table, rows.coarse)
     files = {unquote(file["path"]): file for file in table.files}
-    told = {path: _told(rows, file) for path, file in files.items()}
-    going = {path: count for path, count in told.items() if count is not None}
-    doubtful = [path for path, count in told.items() if count is None]
+    counts = {path: _gone_by_log(rows, file) for path, file in files.items()}
+    going = {path: count for path, count in counts.items() if count is not None}
+    doubtful = [path for path, count in counts.items() if count is None]
     if doubtful and not _is_sifted(table, rows):
         going = _counted(warehouse.read(spark, table.table, table.seen).where(rows.going), table.table)
         if not going.keys() <= files.keys():
@@ -279,7 +283,7 @@ def _take_out(spark: SparkSession, warehouse: Warehouse, table: Rewriting, rows:
     return sum(going[path] for path in files)
 
 
-def _told(rows: Expired, file: Mapping[str, Any]) -> int | None:
+def _gone_by_log(rows: Expired, file: Mapping[str, Any]) -> int | None:
     """How many rows of a file go, when its entry in the log tells it: none, or all; else None."""
     stats, times = file["stats"], {each.name for each in rows.table.columns.fields if each.kind == TIME}
     try:
@@ -291,7 +295,7 @@ def _told(rows: Expired, file: Mapping[str, Any]) -> int | None:
         return None
     # Delta cuts times to milliseconds.
     old = all(spans[name][1] + (name in times) <= top for name, top in rows.limits.items()) and bool(spans)
-    known = not rows.spared.topics and not any(first <= batch <= last for batch in rows.batches)
+    known = not rows.exempt.topics and not any(first <= batch <= last for batch in rows.batches)
     nulls = any(each.nullable for each in rows.table.columns.fields if each.name in rows.limits)
     return counted(stats) if old and known and not nulls and not _keeps(rows, file) else None
 

@@ -23,8 +23,8 @@ from pipeline.config.threads import panics_raised
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.cutlogs import VACUUM, cut_log, vacuum
+from pipeline.maintenance.exemptions import RetentionLimits, SettleBehind, retention_limits
 from pipeline.maintenance.forgetting import Forgotten, forget_lines, forgotten
-from pipeline.maintenance.kept import SettleBehind, Stays, stays
 from pipeline.maintenance.layout import OPTIMIZE, Merged, cluster, compact, is_new
 from pipeline.maintenance.retention import InTheWay, delete, empty_inbox, forget_events, going, raise_mark, visible
 from pipeline.storage.hadoop import session_files
@@ -99,8 +99,8 @@ class Done:
     def __str__(self) -> str:
         """For people."""
         files = f"{self.merged} files became {self.into}"
-        told = f"{self.table}: {files}, {self.rows} rows and {self.entries} files of the log were deleted"
-        return "; ".join([told, *(f"failed: {step}" for step in self.failed)])
+        text = f"{self.table}: {files}, {self.rows} rows and {self.entries} files of the log were deleted"
+        return "; ".join([text, *(f"failed: {step}" for step in self.failed)])
 
 
 @dataclass
@@ -212,8 +212,8 @@ def _forget_settled(
     """Delete what is below the mark, but for what subscriptions that acknowledge have not settled."""
     deleted: dict[str, int] = {}
 
-    def reading() -> Stays:
-        return stays(spark, warehouse, visible(spark, warehouse)[1] - 1, mark)
+    def reading() -> RetentionLimits:
+        return retention_limits(spark, warehouse, visible(spark, warehouse)[1] - 1, mark)
 
     kept = steps.take(CURSORS, "reading what is open", reading, None)
     if kept is None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.config.routes import NotInDriver
-from pipeline.maintenance.kept import Flags, Kept, Spared
+from pipeline.maintenance.exemptions import ExemptRows, Flags, OpenPositions
 from pipeline.maintenance.rewrite import Rewriting, pieces
 from pipeline.storage.arrays import longs
 from pipeline.storage.parquet import RowGroup, row_groups
@@ -23,7 +23,7 @@ _MS_US = 1_000
 _LEDGER, _BATCH = "ledger_id", "batch_id"
 _ENTRY = "entry_id"
 _RUN = ("first_entry", "last_entry")
-_NOTHING_SPARED = Spared()
+_NOTHING_EXEMPT = ExemptRows()
 
 
 @dataclass(frozen=True)
@@ -52,25 +52,27 @@ class Expired:
             Without any, nothing can be kept.
         look: the same where there are no limits; without either only Spark can tell.
         kept: what stays all the same.
-        spared: what is not old yet; `condition` leaves it out.
+        exempt: what is not old yet; `condition` leaves it out.
         batches: of the writer; their rows stay, whatever the condition says.
     """
 
     table: Table
     condition: str
     limits: Mapping[str, int] = field(default_factory=dict)
-    kept: Kept = field(default_factory=Kept)
-    spared: Spared = field(default_factory=Spared)
+    kept: OpenPositions = field(default_factory=OpenPositions)
+    exempt: ExemptRows = field(default_factory=ExemptRows)
     look: Look | None = None
     batches: Collection[int] = ()
 
     @classmethod
-    def within(cls, table: Table, kept: Kept, limits: Mapping[str, int], spared: Spared = _NOTHING_SPARED) -> "Expired":
-        """The rows of which no column is above its limit, less what is spared."""
+    def within(
+        cls, table: Table, kept: OpenPositions, limits: Mapping[str, int], exempt: ExemptRows = _NOTHING_EXEMPT
+    ) -> "Expired":
+        """The rows of which no column is above its limit, less what is exempt."""
         kinds = {each.name: each.kind for each in table.columns.fields}
         texts = {name: f"timestamp_millis({top})" if kinds[name] == TIME else str(top) for name, top in limits.items()}
         condition = " AND ".join(f"{name} <= {text}" for name, text in texts.items())
-        return cls(table, spared.but(condition), limits, kept, spared)
+        return cls(table, exempt.less(condition), limits, kept, exempt)
 
     @property
     def going(self) -> str:
@@ -88,19 +90,19 @@ class Expired:
         """Of each row of a row group whether it is old, and whether it is that and stays all the same."""
         if self.look is not None:
             rows = group.read([*self.look.columns, _BATCH])
-            told = pc.fill_null(self.look.old(rows), False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - NULL is no
-            told &= ~np.isin(longs(rows, _BATCH), list(self.batches))
+            flags = pc.fill_null(self.look.old(rows), False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - NULL is no
+            flags &= ~np.isin(longs(rows, _BATCH), list(self.batches))
             if self.look.always is not None:
-                told |= self.look.always(rows).to_numpy(zero_copy_only=False)
-            return told, np.zeros(len(told), np.bool_)
+                flags |= self.look.always(rows).to_numpy(zero_copy_only=False)
+            return flags, np.zeros(len(flags), np.bool_)
         ends = _RUN if _ENTRY not in self.table.schema.names else (_ENTRY, _ENTRY)
-        more = ("topic", "due_time") if self.spared.topics else ()
+        more = ("topic", "due_time") if self.exempt.topics else ()
         rows = group.read(sorted({*self.limits, *ends, _LEDGER, _BATCH, *more}))
         old = ~np.isin(longs(rows, _BATCH), list(self.batches))
         for name, top in self.limits.items():
             old &= longs(rows, name) <= (top * _MS_US if pa.types.is_timestamp(rows.schema.field(name).type) else top)
-        if self.spared.topics:
-            old &= ~self.spared.among(rows)
+        if self.exempt.topics:
+            old &= ~self.exempt.among(rows)
         stays = np.zeros(len(old), np.bool_)
         some = rows.filter(pa.array(old))
         stays[old] = self.kept.meets(*(longs(some, name) for name in (_LEDGER, *ends)))

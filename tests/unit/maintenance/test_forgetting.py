@@ -22,8 +22,8 @@ from pipeline.config.settings import DAY_MS, HOUR_MS
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.maintenance.cutlogs import cut_log
+from pipeline.maintenance.exemptions import RetentionLimits
 from pipeline.maintenance.forgetting import COLUMNS, Change, Forgotten, forget_lines, forgotten
-from pipeline.maintenance.kept import Stays
 from pipeline.maintenance.retention import delete, going
 from pipeline.subscriptions import markers
 from pipeline.subscriptions.incarnations import (
@@ -123,7 +123,7 @@ def forget(stages: Stages, mark: SettledMark = LONG_AGO) -> int:
     session: Any = Session()
     gone = forgotten(session, stages.warehouse, mark)
     forget_lines(session, stages.warehouse, gone.names)
-    (rows,) = (each for each in going(mark, None, Stays(), 0, gone) if each.table is SEGMENTS)
+    (rows,) = (each for each in going(mark, None, RetentionLimits(), 0, gone) if each.table is SEGMENTS)
     delete(session, stages.warehouse, rows)
     return len(gone.names)
 

@@ -14,8 +14,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="retention needs requirements/all.lock")
 
-from pipeline.maintenance.kept import Kept, Spared
-from pipeline.maintenance.retention import _is_over, _told, _was_left_out
+from pipeline.maintenance.exemptions import ExemptRows, OpenPositions
+from pipeline.maintenance.retention import _gone_by_log, _is_over, _was_left_out
 from pipeline.maintenance.sift import Expired
 from pipeline.storage.files import Files
 from pipeline.subscriptions.settled import SettledMark, raise_to, read_mark
@@ -53,24 +53,24 @@ def _text(ms: int) -> str:
 )
 def test_a_file_goes_or_stays_unread_when_its_statistics_are_clear(entry: Mapping[str, Any], count: int | None) -> None:
     """Delta cuts times to milliseconds: one that ends with the last of them may have a row that is later."""
-    assert _told(Expired.within(MESSAGES, Kept(), LIMITS), entry) == count
+    assert _gone_by_log(Expired.within(MESSAGES, OpenPositions(), LIMITS), entry) == count
 
 
 def test_rows_that_may_stay_are_looked_at() -> None:
     """What a stage has to read, what is open, and what has a retention of its own; not where none is old."""
     young = file(due_ms=(TOP_MS + 1, 9_000))
     for old, batches, count in (
-        (Expired.within(MESSAGES, Kept(), LIMITS), (3,), None),
-        (Expired.within(MESSAGES, Kept(), LIMITS), (1, 5), ROWS),
-        (Expired.within(MESSAGES, Kept(ledgers=[4]), LIMITS), (), None),
-        (Expired.within(MESSAGES, Kept(ledgers=[2, 6]), LIMITS), (), ROWS),
-        (Expired.within(MESSAGES, Kept(), LIMITS, Spared(("t",), 0)), (), None),
+        (Expired.within(MESSAGES, OpenPositions(), LIMITS), (3,), None),
+        (Expired.within(MESSAGES, OpenPositions(), LIMITS), (1, 5), ROWS),
+        (Expired.within(MESSAGES, OpenPositions(ledgers=[4]), LIMITS), (), None),
+        (Expired.within(MESSAGES, OpenPositions(ledgers=[2, 6]), LIMITS), (), ROWS),
+        (Expired.within(MESSAGES, OpenPositions(), LIMITS, ExemptRows(("t",), 0)), (), None),
         (Expired(MESSAGES, "ledger_id = 0"), (), None),
-        (Expired.within(COMMANDS, Kept(), LIMITS), (), None),
+        (Expired.within(COMMANDS, OpenPositions(), LIMITS), (), None),
     ):
         rows = replace(old, batches=batches)
-        assert _told(rows, file()) == count
-        assert _told(rows, young) == (0 if rows.limits else None)
+        assert _gone_by_log(rows, file()) == count
+        assert _gone_by_log(rows, young) == (0 if rows.limits else None)
 
 
 def test_segments_and_cancelled_rows_are_told_as_their_conditions_do() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("delta", reason="maintenance needs requirements/all.lock")
 
-from pipeline.maintenance.kept import Kept
+from pipeline.maintenance.exemptions import OpenPositions
 from pipeline.subscriptions.cursors import CursorRows, by_name
 from schemas import CURSOR_HEAD
 from state import Ack, CorruptBytes, Cursor, Nack
@@ -20,16 +20,16 @@ def rows_of(cursor: Cursor) -> CursorRows:
     return CursorRows(1, {CURSOR_HEAD: cursor.head, **blocks})
 
 
-def met(kept: Kept, *runs: tuple[int, int, int]) -> list[bool]:
+def met(kept: OpenPositions, *runs: tuple[int, int, int]) -> list[bool]:
     """Whether each run (ledger, first entry, last entry) has something that is kept."""
     ledgers, firsts, lasts = (np.array(column, np.int64) for column in zip(*runs, strict=True))
     found: list[bool] = kept.meets(ledgers, firsts, lasts).tolist()
     return found
 
 
-def opened(*cursors: Cursor) -> Kept:
+def opened(*cursors: Cursor) -> OpenPositions:
     """What is open by some cursors."""
-    return Kept(map(rows_of, cursors))
+    return OpenPositions(map(rows_of, cursors))
 
 
 def test_what_is_outstanding_or_waiting_is_kept_and_what_is_settled_is_not() -> None:
@@ -69,7 +69,7 @@ def test_nothing_is_kept_when_nothing_is_open() -> None:
     """A subscription whose consumers keep up."""
     kept = opened(released().snapshot())
     assert (kept.oldest, kept.between(0, 10**9), met(kept, (0, 0, 9))) == (None, False, [False])
-    assert Kept().oldest is None
+    assert OpenPositions().oldest is None
 
 
 def test_a_cursor_that_cannot_be_read_is_refused_and_not_taken_for_empty() -> None:
@@ -82,12 +82,12 @@ def test_a_cursor_that_cannot_be_read_is_refused_and_not_taken_for_empty() -> No
         CursorRows(1, {number: data[:-1] for number, data in whole.blocks.items()}),
     ):
         with pytest.raises(CorruptBytes):
-            Kept([damaged])
+            OpenPositions([damaged])
 
 
 def test_ledgers_that_are_kept_whole() -> None:
     """As `closed` keeps them."""
-    kept = Kept(ledgers={9, 4})
+    kept = OpenPositions(ledgers={9, 4})
     assert met(kept, (4, 0, 0), (5, 0, 0), (9, 7, 8)) == [True, False, True]
     assert (kept.oldest, kept.between(5, 8), kept.between(5, 9)) == (4, False, True)
 
@@ -95,9 +95,9 @@ def test_ledgers_that_are_kept_whole() -> None:
 def test_what_is_open_and_ledgers_that_are_kept_whole() -> None:
     """A command gave something of a ledger another due time, while a subscription has others open."""
     cursor = rows_of(released((20, 0, 9)).snapshot())
-    kept = Kept([cursor], {9, 400})
+    kept = OpenPositions([cursor], {9, 400})
     assert met(kept, (20, 0, 0), (20, 10, 11), (9, 7, 8), (10, 7, 8), (400, 0, 0)) == [True, False, True, False, True]
-    assert (kept.oldest, Kept([cursor], {400}).oldest) == (9, 20)
+    assert (kept.oldest, OpenPositions([cursor], {400}).oldest) == (9, 20)
     assert (kept.between(10, 11), kept.between(20, 20), kept.between(300, 400)) == (False, True, True)
 
 

@@ -39,7 +39,7 @@ _LATE = f"SELECT ledger_id, MAX(due_time) AS due FROM {{rows}} WHERE cause = '{R
 Flags = npt.NDArray[np.bool_]
 
 
-class Kept:
+class OpenPositions:
     """Positions that stay: what is outstanding or waiting of any subscription, and some ledgers as a whole.
 
     Memory is that of the bytes of the cursors, and of a few decoded blocks.
@@ -124,7 +124,7 @@ def _any_between(numbers: IntArray, first: int, last: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Spared:
+class ExemptRows:
     """Rows of some topics stay longer than the others.
 
     Attributes:
@@ -135,7 +135,7 @@ class Spared:
     topics: tuple[str, ...] = ()
     after_ms: int = 0
 
-    def but(self, condition: str) -> str:
+    def less(self, condition: str) -> str:
         """An SQL condition less these rows."""
         if not self.topics:
             return condition
@@ -162,7 +162,7 @@ class SettleBehind(Exception):
 
 
 @dataclass(frozen=True)
-class Stays:
+class RetentionLimits:
     """What stays though it is old.
 
     Attributes:
@@ -172,12 +172,12 @@ class Stays:
         letters: the topics of dead letters, whose messages have a retention of their own.
     """
 
-    open: Kept = field(default_factory=Kept)
-    closed: Kept | None = None
+    open: OpenPositions = field(default_factory=OpenPositions)
+    closed: OpenPositions | None = None
     letters: tuple[str, ...] = ()
 
 
-def stays(spark: SparkSession, warehouse: Warehouse, released: int, mark: SettledMark) -> Stays:
+def retention_limits(spark: SparkSession, warehouse: Warehouse, released: int, mark: SettledMark) -> RetentionLimits:
     """What stays at present. What is open is read before the releases: what waits in neither has been settled.
 
     Args:
@@ -192,7 +192,7 @@ def stays(spark: SparkSession, warehouse: Warehouse, released: int, mark: Settle
     """
     read, names, moved = settled_upto(spark, warehouse), acknowledging(spark, warehouse), moves(spark, warehouse, mark)
     if read is None and not moved:
-        return Stays()
+        return RetentionLimits()
     if read is None:
         raise SettleBehind("settle has not read the commands that give messages another due time")
     if read["released"] < released:
@@ -201,9 +201,9 @@ def stays(spark: SparkSession, warehouse: Warehouse, released: int, mark: Settle
     cursors = by_name(ask(spark, warehouse, CURSORS, NEWEST))
     again_at = ask(spark, warehouse, REDELIVERY, _LATE) if moved else ()
     late = [row["ledger_id"] for row in again_at if row["due"].timestamp() * 1_000 > mark.due_ms]
-    kept = Kept(cursors.values(), late)
+    kept = OpenPositions(cursors.values(), late)
     again = ask(spark, warehouse, REDELIVERY, "SELECT DISTINCT ledger_id FROM {rows} WHERE redelivery_count > 0")
-    told = ((name, line.policies) for name, line in names.items())
-    letters = {each.dead_letters(*name) for name, each in told if each.max_redeliveries is not None}
-    closed = Kept(ledgers={*kept.withdrawn(), *(row["ledger_id"] for row in again)})
-    return Stays(kept, closed, tuple(sorted(letters)))
+    policies = ((name, line.policies) for name, line in names.items())
+    letters = {each.dead_letters(*name) for name, each in policies if each.max_redeliveries is not None}
+    closed = OpenPositions(ledgers={*kept.withdrawn(), *(row["ledger_id"] for row in again)})
+    return RetentionLimits(kept, closed, tuple(sorted(letters)))
