@@ -12,8 +12,8 @@ from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.logs.entries import between
 from pipeline.delta.offsets import SOURCES
 from pipeline.delta.warehouse import Warehouse
-from pipeline.storage.bells import ring
 from pipeline.storage.hadoop import session_files
+from pipeline.storage.inprocesswatch import notify
 
 Body = Callable[[DataFrame, int], None]
 """What a query calls with each batch."""
@@ -51,7 +51,7 @@ class AtWork:
         self._batch = None
         if self._remote:
             # It may have left something for the next one.
-            ring(f"{self._log.path}/offsets")
+            notify(f"{self._log.path}/offsets")
 
     def check_alone(self) -> None:
         """Look whether another process has gone on with the checkpoint while this one could not.

@@ -13,8 +13,8 @@ from math import inf
 from pipeline.config.errors import ClockJumped
 from pipeline.config.settings import LiveClock
 from pipeline.config.wallclock import elapsed_ms, monotonic_ms, wall_ms
-from pipeline.storage.bells import Bells
 from pipeline.storage.files import Files
+from pipeline.storage.inprocesswatch import InProcessWatch
 from pipeline.storage.waiting import Folders
 
 _LOOK_S = 0.05
@@ -50,7 +50,7 @@ class Instants(ABC):
         start: a new checkpoint skips those up to this one.
     """
 
-    def __init__(self, start: int = 0, folders: Folders | Bells | None = None) -> None:
+    def __init__(self, start: int = 0, folders: Folders | InProcessWatch | None = None) -> None:
         """Nobody has asked yet. Whoever waits does so for a change in some folders, if there are any."""
         self.start, self._folders, self._ended = start, folders, False
 
@@ -75,11 +75,11 @@ class Instants(ABC):
             self._folders.close()
 
 
-def beside(path: str) -> Folders | Bells:
+def beside(path: str) -> Folders | InProcessWatch:
     """What tells of changes in the folder of a small file. A store does not tell what other processes put there."""
     folder = path.rpartition("/")[0]
     here = Files().local(folder)
-    return Bells([folder]) if here is None else Folders([str(here)])
+    return InProcessWatch([folder]) if here is None else Folders([str(here)])
 
 
 class VirtualInstants(Instants):
@@ -119,7 +119,7 @@ class NoInstants(Instants):
         While nothing in them changes, whoever asks for the next instant waits: no query goes round for nothing, and a
         commit wakes the one that follows it.
         """
-        folders, watch = [*wakes.at_once, *wakes.gathered], Folders if wakes.here else Bells
+        folders, watch = [*wakes.at_once, *wakes.gathered], Folders if wakes.here else InProcessWatch
         super().__init__(folders=watch(folders) if folders else None)
         self._here, self._longest_ms = wakes.here, _LONGEST_WAIT_MS
         if not wakes.here:

@@ -2,10 +2,10 @@
 
 __all__ = [
     "arrays",
-    "bells",
     "files",
     "gather",
     "hadoop",
+    "inprocesswatch",
     "locks",
     "merge",
     "parquet",

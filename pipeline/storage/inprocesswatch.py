@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from threading import Condition
 
 _NEWS = Condition()
-_RUNG = Counter[str]()
+_COUNTS = Counter[str]()
 
 
-def ring(folder: str) -> None:
+def notify(folder: str) -> None:
     """Say that a name has come into a folder."""
     with _NEWS:
-        _RUNG[folder] += 1
+        _COUNTS[folder] += 1
         _NEWS.notify_all()
 
 
-class Bells:
+class InProcessWatch:
     """As `pipeline.storage.waiting.Folders`, for folders of a store: it hears of what this process puts there.
 
     What other processes put there is seen when somebody looks.
@@ -51,4 +51,4 @@ class Bells:
         """There is nothing to give free."""
 
     def _now(self) -> list[int]:
-        return [_RUNG[folder] for folder in self._folders]
+        return [_COUNTS[folder] for folder in self._folders]

@@ -26,8 +26,8 @@ from pipeline.config.jvm import java_class
 from pipeline.config.paths import is_s3
 from pipeline.delta.logs.opening import table_at
 from pipeline.delta.logs.snapshot import described, live_files
-from pipeline.storage.bells import ring
 from pipeline.storage.hadoop import HadoopFiles, session_files
+from pipeline.storage.inprocesswatch import notify
 from schemas import COMMANDS, CONSUMER_EVENTS, INBOX, SUBSCRIPTIONS
 
 _LOG = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class TableLog:
             self._files.delete(f"{self._path}/{_entry(version)}")
             return False
         if self._folder is None:
-            ring(f"{self._path}/_delta_log")
+            notify(f"{self._path}/_delta_log")
         return True
 
     def _added(self, version: int, text: str) -> bool:

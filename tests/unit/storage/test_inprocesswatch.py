@@ -4,43 +4,43 @@ from __future__ import annotations
 
 from threading import Thread
 
-from pipeline.storage.bells import Bells, ring
+from pipeline.storage.inprocesswatch import InProcessWatch, notify
 
 ONE, OTHER = "s3a://bells/one", "s3a://bells/other"
 
 
 def test_who_listens_hears_what_came_since_the_last_look() -> None:
     """Also what came between the look and the wait."""
-    bells = Bells([ONE, OTHER])
-    before = bells.state()
-    ring(OTHER)
-    assert bells.wait(60)
-    assert [after - then for after, then in zip(bells.state(), before, strict=True)] == [0, 1]
-    assert not bells.wait(0)
+    watch = InProcessWatch([ONE, OTHER])
+    before = watch.state()
+    notify(OTHER)
+    assert watch.wait(60)
+    assert [after - then for after, then in zip(watch.state(), before, strict=True)] == [0, 1]
+    assert not watch.wait(0)
 
 
 def test_what_others_ring_for_is_not_heard() -> None:
     """Each stage waits for its own source."""
-    bells = Bells([ONE])
-    bells.state()
-    ring(OTHER)
-    assert not bells.wait(0)
+    watch = InProcessWatch([ONE])
+    watch.state()
+    notify(OTHER)
+    assert not watch.wait(0)
 
 
 def test_a_wait_ends_when_it_is_rung() -> None:
     """By a thread that commits meanwhile."""
-    bells = Bells([ONE])
-    bells.state()
-    ringing = Thread(target=ring, args=(ONE,))
+    watch = InProcessWatch([ONE])
+    watch.state()
+    ringing = Thread(target=notify, args=(ONE,))
     ringing.start()
-    assert bells.wait(60)
+    assert watch.wait(60)
     ringing.join()
 
 
 def test_a_wait_ends_when_the_query_is_to_stop() -> None:
     """Whoever stops a query wakes its clock; the wake is used up then."""
-    bells = Bells([ONE])
-    bells.state()
-    bells.wake()
-    assert not bells.wait(60)
-    assert not bells.wait(0)
+    watch = InProcessWatch([ONE])
+    watch.state()
+    watch.wake()
+    assert not watch.wait(60)
+    assert not watch.wait(0)
