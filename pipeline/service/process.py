@@ -31,7 +31,7 @@ _PATIENCE_S = 10.0
 
 @contextmanager
 def beside_stages(
-    spark: SparkSession, warehouse: Warehouse, running: list[Stage], told: Sequence[Source], options: Options
+    spark: SparkSession, warehouse: Warehouse, running: list[Stage], sources: Sequence[Source], options: Options
 ) -> Iterator[None]:
     """What runs beside the stages while they are served.
 
@@ -44,7 +44,7 @@ def beside_stages(
     names = {stage.name for stage in running}
     with ExitStack() as block:
         try:
-            block.enter_context(following(spark, warehouse, told if INGEST in names else (), options))
+            block.enter_context(following(spark, warehouse, sources if INGEST in names else (), options))
         except BaseException:
             stop_all(running)
             raise
@@ -71,7 +71,7 @@ def serve(stages: Sequence[Stage], asked: threading.Event, stop_file: StopFile) 
     running = list(stages)
     while reason is None and not asked.wait(stop_file.pause_s) and not stop_file.asked:
         try:
-            running = [going_on(stage, answers=stop_file.answered) for stage in running]
+            running = [restart_if_possible(stage, answers=stop_file.answered) for stage in running]
             # What passes, and came after the look, is seen by the next one.
             ended = [stage for stage in running if stage.failure is not None]
             reason = next((stage.failure for stage in ended if stage.passing is None), None)
@@ -86,7 +86,7 @@ def serve(stages: Sequence[Stage], asked: threading.Event, stop_file: StopFile) 
         reason = None
     end = time.monotonic() + _PATIENCE_S
     for stage in running:
-        stage.rest()
+        stage.pause_clock()
     for stage in reversed(running):
         _finish_batch(stage, end)
     stop_all(running)
@@ -100,7 +100,7 @@ def _jvm_gone(running: Sequence[Stage]) -> MemoryEnded:
     return MemoryEnded(at[0].name, "Spark's JVM ended", files, memory)
 
 
-def going_on(stage: Stage, *, answers: bool = True) -> Stage:
+def restart_if_possible(stage: Stage, *, answers: bool = True) -> Stage:
     """The stage; a new one in its place when it ended of something that passes.
 
     Args:
@@ -115,7 +115,7 @@ def going_on(stage: Stage, *, answers: bool = True) -> Stage:
     if why == STORE_AWAY:
         return _when_it_answers(stage, answers=answers)
     _LOG.warning("stage %s is started again: %s", stage.name, why)
-    return stage.begun_again()
+    return stage.restarted()
 
 
 def _when_it_answers(stage: Stage, *, answers: bool) -> Stage:
@@ -131,7 +131,7 @@ def _when_it_answers(stage: Stage, *, answers: bool) -> Stage:
     if wait.asleep or not answers:
         return replace(stage, wait=wait)
     try:
-        begun = stage.begun_again()
+        begun = stage.restarted()
     except (PipelineError, ConnectionError, Py4JNetworkError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever a client of a store, Spark or Delta says

@@ -217,8 +217,8 @@ def retry_rows(holding: Holding, segment: int, instant: int) -> DataFrame | None
     due = F.unix_millis("due_time").alias("due_ms")
     places = pending.select(named, "topic", "ledger_id", F.col("first_entry").alias("entry_id"), due)
     encoded = places.mapInArrow(Encoder(heard, segment, instant).__call__, ROW)
-    told = F.from_json("kind", "array<string>")
-    count, number, cause = (told[_ALIKE.index(name)] for name in _ALIKE[-3:])
+    texts = F.from_json("kind", "array<string>")
+    count, number, cause = (texts[_ALIKE.index(name)] for name in _ALIKE[-3:])
     numbers = {"redelivery_count": count.cast("bigint"), "round": number.cast("bigint")}
     return encoded.withColumns({**numbers, "cause": cause, "kind": F.lit(schedule.REBUILD)})
 

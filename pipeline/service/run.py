@@ -117,7 +117,7 @@ class Stage:
     def _may_start(self) -> bool:
         return self.query.lastProgress is not None or self.starts < _MOST_STARTS
 
-    def begun_again(self) -> "Stage":
+    def restarted(self) -> "Stage":
         """A new query in place of one that ended.
 
         Raises:
@@ -131,14 +131,14 @@ class Stage:
             self.work.check_alone()
         return replace(self.again(), starts=starts)
 
-    def rest(self) -> None:
+    def pause_clock(self) -> None:
         """Take no more instants and wait for none, so that the query comes to stand between two batches."""
         if self.clock is not None:
             self.clock.end()
 
     def stop(self) -> None:
         """Stop the query, then what runs beside it, and give the stage free."""
-        self.rest()
+        self.pause_clock()
         try:
             self.query.stop()
         finally:

@@ -146,12 +146,12 @@ def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Optio
     refused, delivered, held, published = (last_commit(spark, warehouse.path(table), DISPATCH) for table in tables)
     note = None if refused is None else dispatch.noted(refused.note)
     said = [held, refused if note is not None and note.complete else None]
-    told = max((each for each in said if each is not None), key=_handed_over, default=None)
-    restored = restore_all(spark, warehouse, options.settings, timeline(options.clock), told)
+    furthest = max((each for each in said if each is not None), key=_handed_over, default=None)
+    restored = restore_all(spark, warehouse, options.settings, timeline(options.clock), furthest)
     noted = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all()
     last = [last_commit(spark, warehouse.path(table), DISPATCH) for table in (DELIVERIES, HELD)]
     handed_over = [restored, *(each.source for each in noted)]
-    handed_over += [_handed_over(each) for each in (*last, told) if each is not None]
+    handed_over += [_handed_over(each) for each in (*last, furthest) if each is not None]
     done = max(handed_over, default=_NOWHERE)
     if (
         refused is not None

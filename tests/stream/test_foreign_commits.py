@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.client.inbox import Message, send
 from pipeline.config.errors import InboxColumn
 from pipeline.delta.deltars import open_table
-from pipeline.service.process import going_on
+from pipeline.service.process import restart_if_possible
 from schemas import INBOX, REJECTED_INGEST
 from tests.support.examined import found as all_found
 from tests.support.stream import (
@@ -152,7 +152,7 @@ def widened(topic: str) -> list[Step]:
         rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
         with pytest.raises(StreamingQueryException, match="ColumnsChanged"):
             advance(T0 + 4_000)(world)
-        world.running = [going_on(stage) for stage in world.running]
+        world.running = [restart_if_possible(stage) for stage in world.running]
         world.drain()
 
     def sent(world: World) -> None:
@@ -185,7 +185,7 @@ def spoiled() -> list[Step]:
         with pytest.raises(StreamingQueryException):
             advance(T0 + 7_000)(world)
         with pytest.raises(InboxColumn) as refused:
-            [going_on(stage) for stage in world.running]
+            [restart_if_possible(stage) for stage in world.running]
         found = refused.value
         assert (found.column, found.found, found.allowed) == ("deliver_after_ms", "string", "long")
 

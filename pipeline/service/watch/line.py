@@ -99,9 +99,9 @@ class Board:
             # What was due next when it was counted has been delivered since, unless the clock stands.
             ahead = None if self._next_due is None or self._next_due < now_ms else (self._next_due - now_ms) / 1_000
             late = percentile([part for _, part in self._late], 0.99)
-            told = Line(self._taken / seconds, self._out / seconds, self._pending, ahead, late, behind)
+            line = Line(self._taken / seconds, self._out / seconds, self._pending, ahead, late, behind)
             self._since, self._taken, self._out = now_ms, 0, 0
-        return told
+        return line
 
     def _forget(self, now_ms: int) -> None:
         """Leave out what is older than the window. A service may run for weeks without anybody who asks for a line."""

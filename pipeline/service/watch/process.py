@@ -53,7 +53,7 @@ class Watcher(Metrics):
 
     def settled(self, batch: SettleBatch) -> None:
         """A batch of settle ended; it is told as those of the stages are."""
-        told = Progress(
+        progress = Progress(
             stage=SETTLE,
             batch=batch.number,
             ended_ms=batch.ended_ms,
@@ -62,9 +62,9 @@ class Watcher(Metrics):
             instant_ms=batch.instant_ms,
             version=batch.version,
         )
-        LOG.info(told.dumps())
+        LOG.info(progress.dumps())
         # Not to the board: settle need not move while nobody acknowledges, and is not behind then.
-        super().progressed(told)
+        super().progressed(progress)
         super().settled(batch)
 
     def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
@@ -79,7 +79,7 @@ class Watcher(Metrics):
 
 
 @contextmanager
-def watched(spark: SparkSession, root: str, told: Watching, *, counted: bool = False) -> Iterator[Watcher]:
+def watched(spark: SparkSession, root: str, options: Watching, *, counted: bool = False) -> Iterator[Watcher]:
     """Watch the stages that are started in the block, with what it gives as their `Options.watch`.
 
     What is pending is counted now and then for the metrics, or when somebody else wants it `counted`.
@@ -89,12 +89,12 @@ def watched(spark: SparkSession, root: str, told: Watching, *, counted: bool = F
     """
     watcher = Watcher()
     with ExitStack() as stack:
-        if told.progress_log is not None:
-            stack.enter_context(_logged(Path(told.progress_log)))
-        if told.metrics_port is not None:
-            stack.enter_context(_served(watcher, told.metrics_port, told.metrics_address))
+        if options.progress_log is not None:
+            stack.enter_context(_logged(Path(options.progress_log)))
+        if options.metrics_port is not None:
+            stack.enter_context(_served(watcher, options.metrics_port, options.metrics_address))
         stack.enter_context(beside(_forget, root, watcher, patience_s=_PATIENCE_S))
-        if counted or told.metrics_port is not None:
+        if counted or options.metrics_port is not None:
             stack.enter_context(beside(_count, root, watcher, patience_s=_PATIENCE_S))
         listener = Listener(watcher)
         spark.streams.addListener(listener)

@@ -55,19 +55,19 @@ class Progress:
         return json.dumps({"event": "progress"} | asdict(self))
 
 
-def parse(told: Mapping[str, Any]) -> Progress | None:
+def parse(progress: Mapping[str, Any]) -> Progress | None:
     """The progress of a query; None when it is not one of ours."""
-    name = str(told.get("name") or "")
+    name = str(progress.get("name") or "")
     if not name.startswith(PREFIX):
         return None
-    ends = [_end(source) for source in told["sources"]]
-    tables = [source for source, end in zip(told["sources"], ends, strict=True) if "instant" not in end]
-    duration = {key: int(value) for key, value in told["durationMs"].items()}
-    states, watermark = told.get("stateOperators", ()), told.get("eventTime", {}).get("watermark")
+    ends = [_end(source) for source in progress["sources"]]
+    tables = [source for source, end in zip(progress["sources"], ends, strict=True) if "instant" not in end]
+    duration = {key: int(value) for key, value in progress["durationMs"].items()}
+    states, watermark = progress.get("stateOperators", ()), progress.get("eventTime", {}).get("watermark")
     return Progress(
         stage=name.removeprefix(PREFIX),
-        batch=int(told["batchId"]),
-        ended_ms=_ms(told["timestamp"]) + duration.get(WHOLE, 0),
+        batch=int(progress["batchId"]),
+        ended_ms=_ms(progress["timestamp"]) + duration.get(WHOLE, 0),
         rows=sum(int(source["numInputRows"]) for source in tables),
         duration_ms=duration,
         # 0 before the first instant. Those of dispatch say when something that was held was taken last, and no more.

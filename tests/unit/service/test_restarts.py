@@ -15,7 +15,7 @@ pytest.importorskip("delta", reason="stages are started by Spark")
 from pipeline.config.errors import StageRunning
 from pipeline.service import outages
 from pipeline.service.outages import PATIENCE_MS
-from pipeline.service.process import going_on
+from pipeline.service.process import restart_if_possible
 from pipeline.service.run import Stage
 
 AWAY = "OSError: When reading information for key 'w' in bucket 'b': AWS Error NETWORK_CONNECTION during HeadObject"
@@ -52,7 +52,7 @@ def stage(queries: Iterator[Query]) -> Stage:
 
 def test_a_worker_that_did_not_start_in_time_is_tried_again() -> None:
     """A machine that is busy for a minute ends no service."""
-    begun = going_on(stage(iter((Query(BUSY), Query("", isActive=True)))))
+    begun = restart_if_possible(stage(iter((Query(BUSY), Query("", isActive=True)))))
     assert begun.failure is None
 
 
@@ -62,7 +62,7 @@ def test_a_python_that_never_starts_ends_the_stage() -> None:
     queries = (Query(BUSY) for _ in starts)
     found = stage(queries)
     for _ in range(5):
-        found = going_on(found)
+        found = restart_if_possible(found)
     assert BUSY in str(found.failure)
     assert next(starts) == 3
 
@@ -73,14 +73,14 @@ def test_starts_are_counted_from_the_last_batch_that_ended() -> None:
     queries = (Query(BUSY, worked=True) for _ in starts)
     found = stage(queries)
     for _ in range(5):
-        found = going_on(found)
+        found = restart_if_possible(found)
     assert next(starts) == 6
 
 
 def test_another_error_ends_the_stage() -> None:
     """What does not pass by itself is not repeated."""
     ended = stage(iter((Query("disk full", worked=True),)))
-    assert going_on(ended) is ended
+    assert restart_if_possible(ended) is ended
 
 
 @dataclass
@@ -113,7 +113,7 @@ class World:
     def goes_on(self, stage: Stage, until_ms: int, *, answers: bool = True) -> Stage:
         """Look at it every two seconds."""
         while self.now_ms < until_ms and stage.failure is not None:
-            stage = going_on(stage, answers=answers)
+            stage = restart_if_possible(stage, answers=answers)
             self.now_ms += 2_000
         return stage
 
@@ -146,7 +146,7 @@ def test_a_store_that_stays_away_ends_the_stage(world: World) -> None:
     world.back_ms = 10 * PATIENCE_MS
     found = world.stage()
     while found.passing is not None and world.now_ms < 2 * PATIENCE_MS:
-        found = going_on(found)
+        found = restart_if_possible(found)
         world.now_ms += 2_000
     assert PATIENCE_MS < world.now_ms < PATIENCE_MS + 10_000
     assert AWAY in str(found.failure)
@@ -156,7 +156,7 @@ def test_a_store_that_answers_nobody_ends_the_stage_as_well(world: World) -> Non
     """Nothing is tried meanwhile, and the time is counted all the same."""
     found = world.stage()
     while found.passing is not None and world.now_ms < 2 * PATIENCE_MS:
-        found = going_on(found, answers=False)
+        found = restart_if_possible(found, answers=False)
         world.now_ms += 2_000
     assert PATIENCE_MS < world.now_ms < PATIENCE_MS + 10_000
 
@@ -165,7 +165,7 @@ def test_starts_that_never_have_a_batch_are_one_outage(world: World) -> None:
     """A store that answers a look, and lets nothing be written, however long a stage seems to run in between."""
     found, world.back_ms = world.stage(), 0
     while found.passing is not None and world.now_ms < 2 * PATIENCE_MS:
-        found = going_on(found)
+        found = restart_if_possible(found)
         if found.failure is None:
             world.now_ms += 2 * MINUTE_MS
             cast("Any", found.query).isActive, cast("Any", found.query).error = False, AWAY
@@ -196,9 +196,9 @@ def test_what_a_store_answers_at_last_ends_the_stage(world: World) -> None:
         message = "AWS Error ACCESS_DENIED during HeadObject operation"
         raise OSError(message)
 
-    found = going_on(replace(world.stage(), again=again))
+    found = restart_if_possible(replace(world.stage(), again=again))
     world.now_ms += 2_000
-    found = going_on(found)
+    found = restart_if_possible(found)
     assert found.passing is None
     assert found.failure == "stage ingest: AWS Error ACCESS_DENIED during HeadObject operation"
 
@@ -232,7 +232,7 @@ def test_each_outage_has_its_own_patience(world: World) -> None:
 def test_what_looks_like_it_on_a_disk_ends_the_stage(world: World) -> None:
     """There is no store that could come back."""
     ended = world.stage(remote=False)
-    assert going_on(ended) is ended
+    assert restart_if_possible(ended) is ended
 
 
 def test_a_stage_that_is_refused_is_not_tried_again(world: World) -> None:
@@ -242,7 +242,7 @@ def test_a_stage_that_is_refused_is_not_tried_again(world: World) -> None:
     def again() -> Stage:
         raise StageRunning("ingest", "process 1")
 
-    found = going_on(replace(world.stage(), again=again))
+    found = restart_if_possible(replace(world.stage(), again=again))
     world.now_ms += 2_000
     with pytest.raises(StageRunning):
-        going_on(found)
+        restart_if_possible(found)
