@@ -36,7 +36,11 @@ class Line:
     def of(cls, line: Subscription) -> Line | None:
         """From the registry; None: the subscription has no sink."""
         policies = line.policies
-        return None if policies.sink is None else cls(line.topic, line.name, policies.sink, policies.sink_after, policies.sink_refused)
+        return (
+            None
+            if policies.sink is None
+            else cls(line.topic, line.name, policies.sink, policies.sink_after, policies.sink_refused)
+        )
 
     def producer(self, table: str) -> str:
         """Who publishes for the subscription, of a table by its id: of two, the later one stops the earlier one."""
