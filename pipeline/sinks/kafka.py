@@ -15,9 +15,10 @@ from contextlib import suppress
 from typing import Any
 
 from pipeline.config.errors import NoBrokerClient
-from pipeline.sinks.topic import Place, PlaceForgotten, Refused, Row
+from pipeline.sinks.topic import PlaceForgotten, Refused, Row
 from pipeline.subscriptions.destination import SECRET, Destination, check_trusted, from_environment
 from pipeline.subscriptions.records import HEADERS, KEY
+from pipeline.subscriptions.sinkplaces import Place, place_of
 
 Header = tuple[str, bytes | None]
 _WAIT_S = 10.0
@@ -82,7 +83,7 @@ class KafkaTopic:
         (found,) = self._consumer.committed([self._place(self._topic, 0)], timeout=_WAIT_S)
         if found.error is not None:
             raise OSError(str(found.error))
-        return None if found.offset < 0 else (found.offset, int(json.loads(found.metadata)["rows"]))
+        return None if found.offset < 0 else place_of(found.offset, int(json.loads(found.metadata)["rows"]))
 
     def resume(self, noted: Place, *, begun: bool) -> Place:
         """Where to go on. What is noted is further on where versions came that had nothing for the sink.

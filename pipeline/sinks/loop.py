@@ -21,11 +21,11 @@ from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.delta.deltars import append, rows_of
 from pipeline.sinks.line import Line
 from pipeline.sinks.taking import Taking
-from pipeline.sinks.topic import FIRST_TURN, Connect, Place, PlaceForgotten, Refused, Row, Topic
+from pipeline.sinks.topic import Connect, PlaceForgotten, Refused, Row, Topic
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.policies import REJECT
-from pipeline.subscriptions.sinkplaces import SinkPlace, SinkPlaces
+from pipeline.subscriptions.sinkplaces import Place, SinkPlace, SinkPlaces, TurnPlace
 from schemas import REFUSED_BY_BROKER, REJECTED_DISPATCH
 
 _LOG = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class SinkLoop:
         self.version = self._noted.version
         self._found: Sequence[Row] = ()
         self._few: int | None = None
-        self._over: Place | None = None
+        self._over: TurnPlace | None = None
         self._ended, self._left, self.settled = Event(), Event(), Event()
         self._thread: Thread | None = None
         if found is None:
@@ -212,7 +212,7 @@ class SinkLoop:
             # It is read again, with what a row about it needs.
             self._few = 1
 
-    def _reject(self, order: Place, row: Mapping[str, Any], problem: str) -> None:
+    def _reject(self, order: TurnPlace, row: Mapping[str, Any], problem: str) -> None:
         """Append the row of a message that is passed over from now on; once, whoever dies when."""
         where = f"{self._line.topic}/{self._line.subscription}"
         _LOG.warning("sink of %s: the broker refuses %s:%s: %s", where, row["ledger_id"], row["entry_id"], problem)
@@ -222,7 +222,7 @@ class SinkLoop:
         }
         columns |= {"topic": self._line.topic, "subscription": self._line.subscription}
         rows = rows_of(REJECTED_DISPATCH, [columns | {"rejected_at": datetime.now(UTC)}])
-        append(self._root, REJECTED_DISPATCH, rows, once=(self.name, order[0] << _ORDER_BITS | order[1]))
+        append(self._root, REJECTED_DISPATCH, rows, once=(self.name, order.turn << _ORDER_BITS | order.deliveries))
         self._over = order
 
     def _most_of(self, topic: Topic) -> int:
@@ -239,7 +239,7 @@ class SinkLoop:
             # The broker has cut off whoever published before.
             epoch = self._places.begin(self.name)
             taken = epoch.taken_up()
-            if taken is None and max(place[0], passed) >= FIRST_TURN:
+            if taken is None and (isinstance(place, TurnPlace) or passed):
                 raise self._gone("what it has taken up is noted nowhere")
             self._place = place if taken is None else max(place, taken.place)
             wanted = {"topic": self._line.topic, "subscription": self._line.subscription}
@@ -281,8 +281,8 @@ class SinkLoop:
 
     def _now(self, error: str | None) -> SinkPlace:
         version = self._noted.version if self._taking is None else self._taking.noted_version
-        first, rows = self._place
-        turn = first if first >= FIRST_TURN else 0
+        turn = self._place.turn if isinstance(self._place, TurnPlace) else 0
+        rows = self._place[1]
         return replace(self._noted, version=version, rows=rows, turn=turn, published=self._published, error=error)
 
     def _note(self, place: SinkPlace) -> None:

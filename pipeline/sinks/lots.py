@@ -31,7 +31,8 @@ from pipeline.delta.logs.filestats import count, span_ms
 from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.logs.notes import note_of
 from pipeline.dispatch.prepared import Prepared, Visible
-from pipeline.sinks.topic import Place, Row
+from pipeline.sinks.topic import Row
+from pipeline.subscriptions.sinkplaces import Place, TurnPlace
 
 DUE = "due_time"
 _SHIFT = 20
@@ -191,7 +192,7 @@ class Queue:
         self._waiting, self._open = list[tuple[int, int]](), list[tuple[int, int]]()
         self._lots = dict[int, tuple[Lot, Iterator[tuple[int, int, dict[str, Any]]]]]()
         self._heads = dict[int, tuple[int, dict[str, Any]]]()
-        self._at: Place = 0, 0
+        self._at = TurnPlace(0, 0)
 
     def add(self, lot: Lot) -> None:
         """Put a lot in; none of its turns has passed, or the place says so."""
@@ -204,7 +205,7 @@ class Queue:
     @property
     def turn(self) -> int:
         """That of what was taken last."""
-        return self._at[0]
+        return self._at.turn
 
     def take(self, now: int, most: int, most_bytes: int) -> tuple[list[Row], bool]:
         """What is due or visible by now, with the place of each; whether there may be more."""
@@ -213,7 +214,7 @@ class Queue:
             turn, number = self._open[0]
             _, row = self._heads[number]
             self._advance()
-            self._at = turn, 1 + (self._at[1] if turn == self._at[0] else 0)
+            self._at = TurnPlace(turn, 1 + (self._at.deliveries if turn == self._at.turn else 0))
             if self._at <= self._place:
                 continue
             found.append((self._at, row))
@@ -222,11 +223,11 @@ class Queue:
                 return found, True
         return found, False
 
-    def behind(self, place: Place) -> Place:
+    def behind(self, place: TurnPlace) -> TurnPlace:
         """The place as far on as it can be said: behind the whole turn when nothing more of it is there."""
-        self._read_upto(place[0])
-        more = self._open and self._open[0][0] <= place[0]
-        return place if more else (place[0] + 1, 0)
+        self._read_upto(place.turn)
+        more = self._open and self._open[0][0] <= place.turn
+        return place if more else TurnPlace(place.turn + 1, 0)
 
     def next_due(self) -> int | None:
         """When the next one may be published, ms UTC; 0: it was due, or is visible; None: there is none."""

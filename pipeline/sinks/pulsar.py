@@ -17,9 +17,10 @@ from typing import Any
 
 from pipeline.brokers.pulsar import connected, package, secrets_in
 from pipeline.config.errors import BadValue
-from pipeline.sinks.topic import Place, Refused, Row
+from pipeline.sinks.topic import Refused, Row
 from pipeline.subscriptions.destination import Destination, check_trusted
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY, whole_number
+from pipeline.subscriptions.sinkplaces import Place, TurnPlace
 
 _COUNT_BITS, _TURN_BITS = 24, 39
 _FIRST_TURN = 1_735_689_600_000
@@ -73,7 +74,7 @@ class PulsarTopic:
         self._client, self._ok = client, package().Result.Ok
         self._room = settings.get("max_pending_messages", _PENDING)
         self._sent, self._answered, self._news = 0, 0, Condition()
-        self._failed = list[tuple[Any, Place]]()
+        self._failed = list[tuple[Any, TurnPlace]]()
 
     @property
     def passed(self) -> int:
@@ -132,18 +133,18 @@ class PulsarTopic:
         with suppress(Exception):
             self._client.close()
 
-    def _answer(self, order: Place, result: Any, _message: object) -> None:  # noqa: ANN401 - the client's, in a thread
+    def _answer(self, order: TurnPlace, result: Any, _message: object) -> None:  # noqa: ANN401 - the client's, in a thread
         with self._news:
             self._answered += 1
             if result != self._ok:
                 self._failed.append((result, order))
             self._news.notify()
 
-    def _producer(self, order: Place, row: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of the client
+    def _producer(self, order: TurnPlace, row: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of the client
         return self._producers[partition(row["message_key"], order, len(self._producers))]
 
 
-def record(order: Place, row: Mapping[str, Any]) -> dict[str, Any]:
+def record(order: TurnPlace, row: Mapping[str, Any]) -> dict[str, Any]:
     """What the client takes beside the payload: sequence id, key, properties, and the due time as time of the event."""
     # Pulsar has no property without a value.
     properties = {name: text for name, text in row["properties"] or () if text is not None}
@@ -157,12 +158,12 @@ def record(order: Place, row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: each for name, each in fields.items() if each is not None}
 
 
-def _sequence_id(order: Place) -> int:
-    turn, number = order[0] - _FIRST_TURN, order[1]
+def _sequence_id(order: TurnPlace) -> int:
+    turn, number = order.turn - _FIRST_TURN, order.deliveries
     if number >> _COUNT_BITS:
         raise BadValue("deliveries", number, f"{(1 << _COUNT_BITS) - 1} at most that are due in one ms, in Pulsar")
     if not 0 < turn < 1 << _TURN_BITS:
-        raise BadValue("turn", order[0], "the years 2025 to 2042")
+        raise BadValue("turn", order.turn, "the years 2025 to 2042")
     return turn << _COUNT_BITS | number
 
 
@@ -175,7 +176,7 @@ def _event_ms(row: Mapping[str, Any], text: str) -> int | None:
     return ms if ms > 0 else None
 
 
-def partition(key: str | None, order: Place, count: int) -> int:
+def partition(key: str | None, order: TurnPlace, count: int) -> int:
     """Which partition a message is for: the one that Java's producers choose for the key, else one by its place."""
     if count == 1:
         return 0

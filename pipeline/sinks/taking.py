@@ -14,9 +14,8 @@ from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import commits
 from pipeline.dispatch.prepared import PreparedStore, Visible, not_replaced
 from pipeline.sinks.lots import DUE, Lot, Queue, lots_of, prepared_lots, visible_by
-from pipeline.sinks.topic import FIRST_TURN, Place
 from pipeline.storage.files import Files
-from pipeline.subscriptions.sinkplaces import Epoch, TakenUp
+from pipeline.subscriptions.sinkplaces import Epoch, LogPlace, Place, TakenUp, TurnPlace
 from schemas import DELIVERIES
 
 
@@ -62,7 +61,7 @@ class Taking:
             self._free = max(self._free, lot.after)
             self._lots[lot.number] = lot
             self.queue.add(lot)
-        self._passed = max(place[0], passed)
+        self._passed = max(place.turn if isinstance(place, TurnPlace) else 0, passed)
 
     @property
     def goes_on(self) -> bool:
@@ -71,13 +70,13 @@ class Taking:
             return False
         whole = len(self._lots) == len(self._taken.since)
         ends = (lot.last + 1 for lot in self._lots.values())
-        return self._passed < FIRST_TURN or not whole or self._passed <= max(self._taken.place[0], *ends, 0)
+        return not self._passed or not whole or self._passed <= max(self._taken.place[0], *ends, 0)
 
     @property
     def place(self) -> Place:
         """Up to where it is published."""
         version = self.noted_version
-        return self._place if self._place[0] >= FIRST_TURN else (version, self._skip(version))
+        return self._place if isinstance(self._place, TurnPlace) else LogPlace(version, self._skip(version))
 
     @property
     def version(self) -> int:
@@ -153,7 +152,7 @@ class Taking:
         }
         since = {number: lot.since for number, lot in self._lots.items()}
         skip = self._skip(version)
-        place = self._place if self._place[0] >= FIRST_TURN else (version, skip)
+        place = self._place if isinstance(self._place, TurnPlace) else LogPlace(version, skip)
         taken = TakenUp(version, self._deliveries.next_version, skip, place, since)
         self._epoch.take_up(taken)
         self._noted, self._taken = True, taken

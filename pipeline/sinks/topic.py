@@ -6,13 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from pipeline.subscriptions.destination import Destination
+from pipeline.subscriptions.sinkplaces import Place, TurnPlace
 
-Place = tuple[int, int]
-"""A turn (`pipeline.sinks.lots`), and how many deliveries of it are published. Before any is: a version of
-`deliveries`, and how many of its rows are."""
-FIRST_TURN = 10**11
-"""Turns are larger, versions are not."""
-Row = tuple[Place, Mapping[str, Any]]
+Row = tuple[TurnPlace, Mapping[str, Any]]
 """A delivery: columns, and the place behind it."""
 
 
@@ -27,7 +23,7 @@ class Refused(Exception):
     `sink_refused` is `reject` then.
     """
 
-    def __init__(self, problem: str, order: Place | None = None) -> None:
+    def __init__(self, problem: str, order: TurnPlace | None = None) -> None:
         """Say what the broker said, and name the place of the message; None: one of those that were published together.
 
         All before the message are published, or none is, as after any other failure.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
 
 from pipeline.delta.claims import claim
 from pipeline.delta.logs.entries import entry, exists
@@ -20,6 +21,31 @@ from pipeline.delta.logs.logfiles import info_of
 from pipeline.storage.files import Files
 
 _FOLDER, _LOTS = "_sinks", ".lots"
+_FIRST_TURN = 10**11
+"""Turns are larger, versions are not."""
+
+
+class LogPlace(NamedTuple):
+    """A place in the log: so many rows of a version of `deliveries` are published."""
+
+    version: int
+    rows: int
+
+
+class TurnPlace(NamedTuple):
+    """A place among turns (`pipeline.sinks.lots`), ms UTC: so many deliveries of one are published."""
+
+    turn: int
+    deliveries: int
+
+
+Place = LogPlace | TurnPlace
+"""Up to where a sink has published. All places among turns are behind those in the log."""
+
+
+def place_of(first: int, second: int) -> Place:
+    """The place that two numbers mean."""
+    return TurnPlace(first, second) if first >= _FIRST_TURN else LogPlace(first, second)
 
 
 @dataclass(frozen=True)
@@ -51,9 +77,9 @@ class SinkPlace:
     after: int | None = None
 
     @property
-    def place(self) -> tuple[int, int]:
-        """Up to where it has published: a turn and deliveries of it, or else a version and rows of it."""
-        return self.turn or self.version, self.rows
+    def place(self) -> Place:
+        """Up to where it has published."""
+        return TurnPlace(self.turn, self.rows) if self.turn else LogPlace(self.version, self.rows)
 
 
 @dataclass(frozen=True)
@@ -64,14 +90,14 @@ class TakenUp:
         version: the version of `deliveries` from which on the sink needs the log.
         read: the version up to which it had read the log; this one was not there.
         skip: so many rows of `version` were published before it published by turns.
-        place: up to where it had published by then, as `SinkPlace.place`.
+        place: up to where it had published by then.
         since: since when it has each lot, ms UTC, by the number of the lot.
     """
 
     version: int
     read: int
     skip: int
-    place: tuple[int, int]
+    place: Place
     since: Mapping[int, int] = field(default_factory=dict)
 
     def dumps(self) -> str:
@@ -81,8 +107,8 @@ class TakenUp:
     @classmethod
     def loads(cls, text: str) -> TakenUp:
         """From the text."""
-        told = json.loads(text)
-        return cls(told["version"], told["read"], told["skip"], tuple(told["place"]), dict(told["since"]))
+        note = json.loads(text)
+        return cls(note["version"], note["read"], note["skip"], place_of(*note["place"]), dict(note["since"]))
 
 
 @dataclass(frozen=True)
@@ -115,10 +141,10 @@ class Epoch:
 
 def late_s(files: Files, deliveries: str, version: int, now_ms: int) -> float | None:
     """Since when a version of the table `deliveries` has been there, s; 0: it is not; None: nobody knows any more."""
-    told = entry(files, deliveries, version) if exists(files, deliveries, version) else []
-    if not told:
-        return None if told is None else 0.0
-    since_ms: int = info_of(told).get("timestamp", now_ms)
+    actions = entry(files, deliveries, version) if exists(files, deliveries, version) else []
+    if not actions:
+        return None if actions is None else 0.0
+    since_ms: int = info_of(actions).get("timestamp", now_ms)
     return max(0, now_ms - since_ms) / 1_000
 
 

@@ -13,8 +13,9 @@ from pipeline.config.errors import SinkPlaceGone
 from pipeline.delta.deltars import open_table, query
 from pipeline.sinks.kafka import KafkaTopic
 from pipeline.sinks.running import connected
-from pipeline.sinks.topic import Place, Refused
+from pipeline.sinks.topic import Refused
 from pipeline.subscriptions.destination import Destination
+from pipeline.subscriptions.sinkplaces import TurnPlace
 from schemas import REJECTED_DISPATCH
 from tests.support.client import new_warehouse
 from tests.support.sinks import Killed, delivered, run, run_until_up, sink
@@ -176,7 +177,7 @@ def test_a_new_connection_finds_the_place_with_the_messages(kafka: Broker, addre
     to = Destination.parse(address)
     first = KafkaTopic(to, "producer", "group")
     assert first.place() is None
-    place: Place = (1_800_000_000_000, 3)
+    place = TurnPlace(1_800_000_000_000, 3)
     first.publish([(place, {"message_key": None, "payload": b"x", "properties": None})], place)
     assert KafkaTopic(to, "producer", "group").place() == place
     assert payloads(kafka, address) == ["x"]

@@ -11,9 +11,10 @@ import pytest
 
 from pipeline.client.client import Client
 from pipeline.sinks.pulsar import PulsarTopic, partition
-from pipeline.sinks.topic import Place, Refused, Row
+from pipeline.sinks.topic import Refused, Row
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
+from pipeline.subscriptions.sinkplaces import Place, TurnPlace
 from tests.support.brokers import DEDUPLICATED, TENANT
 from tests.support.client import new_warehouse
 from tests.support.sinks import Killed, delivered, places, run, run_until_up, sink
@@ -195,7 +196,7 @@ def test_messages_of_a_key_are_in_one_partition_in_order(root: str, pulsar: Brok
     assert sorted(each for part in found for each in part) == [f"{number:02}" for number in range(30)]
     for number in range(1, 30, 2):
         key = f"k{number % 5}"
-        assert f"{number:02}" in found[partition(key, (0, 0), 3)]
+        assert f"{number:02}" in found[partition(key, TurnPlace(0, 0), 3)]
     assert all(part == sorted(part) for part in found)
     assert all(found)
 

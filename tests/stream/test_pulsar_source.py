@@ -18,6 +18,7 @@ from pipeline.sources.pulsar import PulsarSource
 from pipeline.sources.pulsarstream import PulsarReader
 from pipeline.storage.files import Files
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
+from pipeline.subscriptions.sinkplaces import TurnPlace
 from pipeline.subscriptions.sourcestates import SourceStates
 from tests.support.brokers import pulsar_client
 from tests.support.client import new_warehouse
@@ -81,7 +82,7 @@ def test_a_message_goes_in_and_out_without_loss(spark: SparkSession, root: str, 
     assert dict(found["properties"]) == {**full["properties"], ORDERING_KEY: "o", EVENT_TIME: "7"}
     assert found["deliver_at"] == found["publish_time"]
     assert abs((datetime.now(UTC) - found["publish_time"]).total_seconds()) < 600
-    again = record((1_800_000_000_000, 1), found)
+    again = record(TurnPlace(1_800_000_000_000, 1), found)
     assert {name: again[name] for name in full} == full
 
 

@@ -10,10 +10,10 @@ from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import newest
 from pipeline.sinks.line import Line
 from pipeline.sinks.loop import SinkLoop
-from pipeline.sinks.topic import Connect, Place, PlaceForgotten, Refused, Row
+from pipeline.sinks.topic import Connect, PlaceForgotten, Refused, Row
 from pipeline.storage.files import Files
 from pipeline.subscriptions.destination import Destination
-from pipeline.subscriptions.sinkplaces import SinkPlaces
+from pipeline.subscriptions.sinkplaces import LogPlace, Place, SinkPlaces
 from schemas import DELIVERIES
 from tests.support.client import delivery_row, message_row, put
 from tests.support.dispatching import Dispatching
@@ -97,7 +97,7 @@ class MemoryBroker:
     payloads: list[bytes | None] = field(default_factory=list)
     keeps_place: bool = True
     holds: bool = False
-    last: Place = (-1, 0)
+    last: Place = field(default_factory=lambda: LogPlace(-1, 0))
     place: Place | None = None
     refuses: Collection[bytes] = ()
     names_refused: bool = True

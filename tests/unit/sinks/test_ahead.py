@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pipeline.config.errors import SinkPlaceGone
 from pipeline.sinks.loop import SinkLoop
 from pipeline.storage.files import Files
-from pipeline.subscriptions.sinkplaces import SinkPlace, SinkPlaces, TakenUp
+from pipeline.subscriptions.sinkplaces import LogPlace, SinkPlace, SinkPlaces, TakenUp
 from tests.support.client import empty_warehouse
 from tests.support.dispatching import Dispatching, Named, T
 from tests.support.sinks import Killed, MemoryBroker, ahead, delivered, places, run, version
@@ -196,7 +196,7 @@ def test_a_sink_of_an_earlier_version_goes_on_in_the_middle_of_a_version(dispatc
     delivered(dispatch.root, "a", "b", "c")
     loop = ahead(dispatch, broker)
     places(dispatch.root).put(loop.name, SinkPlace("t", "s", 1, 2, 2, begun=True))
-    broker.place = (1, 2)
+    broker.place = LogPlace(1, 2)
     dispatch.prepare(1, [(T + 10, "d")])
     dispatch.now = T + 10
     for _ in range(2):

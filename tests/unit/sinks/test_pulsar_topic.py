@@ -18,6 +18,7 @@ from pipeline.config.errors import BadValue
 from pipeline.sinks.pulsar import PulsarTopic
 from pipeline.sinks.topic import Refused, Row
 from pipeline.subscriptions.destination import Destination
+from pipeline.subscriptions.sinkplaces import TurnPlace
 
 _TURN = 1_800_000_000_000
 _TIME = datetime(2026, 1, 1, tzinfo=UTC)
@@ -96,16 +97,16 @@ def connection(settings: str = "max_pending_messages=3") -> PulsarTopic:
 def rows(*contents: str) -> list[Row]:
     """Deliveries."""
     row = {"message_key": None, "properties": None, "publish_time": _TIME, "deliver_at": None}
-    return [((_TURN + n, 1), {**row, "payload": each.encode()}) for n, each in enumerate(contents)]
+    return [(TurnPlace(_TURN + n, 1), {**row, "payload": each.encode()}) for n, each in enumerate(contents)]
 
 
 def test_what_is_sent_is_on_its_way_until_somebody_waits(topic: PulsarTopic, producer: Producer) -> None:
     """The next messages are not late because the broker has not confirmed the last ones."""
-    topic.publish(rows("a", "b"), (_TURN, 1))
+    topic.publish(rows("a", "b"), TurnPlace(_TURN, 1))
     assert producer.there == []
     topic.confirm()
     assert producer.there == [b"a", b"b"]
-    topic.publish(rows("c"), (_TURN, 1))
+    topic.publish(rows("c"), TurnPlace(_TURN, 1))
     topic.confirm()
     assert producer.there == [b"a", b"b", b"c"]
 
@@ -113,40 +114,40 @@ def test_what_is_sent_is_on_its_way_until_somebody_waits(topic: PulsarTopic, pro
 def test_what_the_client_tells_after_a_flush_is_waited_for(topic: PulsarTopic, producer: Producer) -> None:
     """It does so from a thread of its own. A sink that did not wait would stand still, and send it all again."""
     producer.behind = True
-    topic.publish(rows(*"abcde"), (_TURN, 1))
+    topic.publish(rows(*"abcde"), TurnPlace(_TURN, 1))
     topic.confirm()
     assert producer.there == [b"a", b"b", b"c", b"d", b"e"]
     producer.away = True
-    topic.publish(rows("f"), (_TURN, 1))
+    topic.publish(rows("f"), TurnPlace(_TURN, 1))
     with pytest.raises(OSError, match="Timeout"):
         topic.confirm()
 
 
 def test_no_more_is_on_its_way_than_the_client_holds(topic: PulsarTopic, producer: Producer) -> None:
     """It would wait in the middle of a call, and send what stands behind messages that have failed meanwhile."""
-    topic.publish(rows(*"abcdefg"), (_TURN, 1))
+    topic.publish(rows(*"abcdefg"), TurnPlace(_TURN, 1))
     assert producer.there == [b"a", b"b", b"c", b"d", b"e", b"f"]
 
 
 def test_nothing_is_sent_behind_a_message_that_failed(topic: PulsarTopic, producer: Producer) -> None:
     """What is refused, and what was not confirmed; what was on its way before is there."""
     with pytest.raises(Refused, match="MessageTooBig"):
-        topic.publish(rows("a", "too large", "b"), (_TURN, 1))
+        topic.publish(rows("a", "too large", "b"), TurnPlace(_TURN, 1))
     assert (producer.there, producer.waiting) == ([b"a"], [])
     topic = connection()
     producer.away = True
-    topic.publish(rows("c"), (_TURN, 1))
+    topic.publish(rows("c"), TurnPlace(_TURN, 1))
     with pytest.raises(OSError, match="Timeout"):
         topic.confirm()
     with pytest.raises(OSError, match="Timeout"):
-        topic.publish(rows("d"), (_TURN, 1))
+        topic.publish(rows("d"), TurnPlace(_TURN, 1))
     assert (producer.there, producer.waiting) == ([b"a"], [])
 
 
 def test_a_new_connection_knows_the_turn_of_the_last_message(topic: PulsarTopic, producer: Producer) -> None:
     """Nothing is taken up before it. An id of an earlier version of delayline tells no turn."""
     assert topic.passed == 0
-    topic.publish(rows("a", "b"), (_TURN, 1))
+    topic.publish(rows("a", "b"), TurnPlace(_TURN, 1))
     assert connection().passed == _TURN + 1
     producer.last = 12_345 << 28 | 7
     assert connection().passed == 0

@@ -13,7 +13,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.storage.files import Files
-from pipeline.subscriptions.sinkplaces import SinkPlaces, TakenUp
+from pipeline.subscriptions.sinkplaces import LogPlace, SinkPlaces, TakenUp
 from tests.support.dispatching import Dispatching, T
 from tests.support.sinks import Killed, MemoryBroker, ahead, run
 
@@ -51,7 +51,7 @@ def test_what_an_earlier_process_notes_late_changes_no_turn(dispatch: Dispatchin
 
 def test_notes_count_though_a_copy_lost_the_folders_of_epochs(tmp_path: Path) -> None:
     """Stores have no empty folders, so tools that copy there leave them out: notes from before would count for ever."""
-    places, taken = SinkPlaces(Files(), str(tmp_path)), [TakenUp(n, n, 0, (n, 0)) for n in range(4)]
+    places, taken = SinkPlaces(Files(), str(tmp_path)), [TakenUp(n, n, 0, LogPlace(n, 0)) for n in range(4)]
     places.begin("s").take_up(taken[0])
     places.begin("s").take_up(taken[1])
     for number in ("1", "2"):

@@ -48,7 +48,7 @@ from pipeline.service.stopfile import StopFile
 from pipeline.storage.files import Files
 from pipeline.storage.locks import unlocked
 from pipeline.subscriptions.settled import SettledMark, raise_to, read_mark
-from pipeline.subscriptions.sinkplaces import SinkPlaces, TakenUp
+from pipeline.subscriptions.sinkplaces import LogPlace, SinkPlaces, TakenUp
 from schemas import INBOX, MESSAGES
 from tests.support.client import message_row, put
 from tests.support.consumed import World, drained, names
@@ -353,10 +353,10 @@ def test_of_two_that_claim_a_folder_of_a_store_one_has_it() -> None:
     places = SinkPlaces(files, "s3a://bucket/sinks")
     first, second = places.begin("s"), places.begin("s")
     assert (first.is_over, second.is_over) == (True, False)
-    second.take_up(TakenUp(2, 3, 0, (2, 0)))
-    first.take_up(TakenUp(1, 2, 0, (1, 0)))
+    second.take_up(TakenUp(2, 3, 0, LogPlace(2, 0)))
+    first.take_up(TakenUp(1, 2, 0, LogPlace(1, 0)))
     third = places.begin("s")
-    assert third.taken_up() == TakenUp(2, 3, 0, (2, 0))
+    assert third.taken_up() == TakenUp(2, 3, 0, LogPlace(2, 0))
     places.drop("s")
     assert files.names(places.folder) == []
 
