@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,8 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from pipeline.config.stages import DISPATCH
-from pipeline.delta.logs.entries import newest
+from pipeline.delta.logs.entries import entry, newest
+from pipeline.delta.logs.notes import Commit, last_note, note_of
 from pipeline.delta.offsets import Offset
 from pipeline.delta.reading.files import read_files
 from pipeline.delta.reading.livefiles import LiveFiles
@@ -177,9 +179,15 @@ class Backlog:
         )
         return HeldChange(self.version, {path: self._files[path].size for path in change.gone}, tuple(files))
 
-    def commit(self, change: HeldChange, owner: str, batch: int, begin: Offset | None, source: Offset) -> None:
-        """Let a change be, by one commit, which notes where its batch begins and ends in `redelivery`."""
-        _commit(self._sink, change, owner, batch, begin, source)
+    def commit(
+        self, change: HeldChange, owner: str, batch: int, ends: tuple[Offset | None, Offset], since: int | None = None
+    ) -> None:
+        """Let a change be, by one commit, which notes where its batch begins and ends in `redelivery`.
+
+        It notes `since`, too: the version of the table before the first change of which something is not visible, if
+        that was before this one.
+        """
+        _commit(self._sink, change, owner, batch, ends, since)
         self._sink.appender.checkpoint()
         self._look()
 
@@ -241,11 +249,68 @@ def finish(spark: SparkSession, warehouse: Warehouse, shelf: PreparedStore) -> N
     sink = Sink(spark, warehouse, HELD, DISPATCH, after=last.held.version)
     # Others may have added versions, by a VACUUM or a property; none of them has a note of dispatch.
     if sink.last is None:
-        _commit(sink, last.held, last.owner, last.batch, last.begin, last.source)
+        since = min(each.held.version for each in noted if each.held is not None)
+        _commit(sink, last.held, last.owner, last.batch, (last.begin, last.source), since)
 
 
-def _commit(sink: Sink, change: HeldChange, owner: str, batch: int, begin: Offset | None, source: Offset) -> None:
-    sink.commit(change.added, owner, batch, {"begin": begin, "source": source}, change.gone)
+def hidden_since(spark: SparkSession, warehouse: Warehouse, shown: Commit | None) -> int | None:
+    """The version of `held` after which batches changed it of which something may not be visible.
+
+    A batch hands over at once what it takes out of `held`: that is visible when a later one shows anything.
+
+    Args:
+        spark: the session.
+        warehouse: where the table lies.
+        shown: the last commit of dispatch to `deliveries`; None: there is none.
+
+    Returns:
+        The version; None: the last commit is of an earlier release, which did not say it.
+    """
+    files, path = session_files(spark), warehouse.path(HELD)
+    version = newest(files, path)
+    last = last_note(files, path, DISPATCH, version)
+    if last is None or _is_shown(last, shown):
+        return version
+    since = last.note.get("since")
+    return None if since is None else int(since)
+
+
+def taken_since(spark: SparkSession, warehouse: Warehouse, shown: Commit | None) -> pa.Table | None:
+    """The runs in the files that such batches took out of `held`, those that they put in again among them.
+
+    None: nobody can tell, since the log, or a file, is gone.
+    """
+    files, path = session_files(spark), warehouse.path(HELD)
+    since, last, names = hidden_since(spark, warehouse, shown), newest(files, path), list[str]()
+    if since is None:
+        return None
+    for version in range(since + 1, last + 1):
+        actions = entry(files, path, version)
+        if actions is None:
+            return None
+        commit = note_of(actions)
+        if commit is None or not _is_shown(commit, shown):
+            names += [unquote(each["remove"]["path"]) for each in actions if "remove" in each]
+    try:
+        return read_files(spark, files, path, HELD, names) if names else _KINDS.empty_table()
+    except FileNotFoundError:
+        return None
+
+
+def _is_shown(commit: Commit, shown: Commit | None) -> bool:
+    """Whether a commit to `held` is of a batch up to the one that is visible."""
+    if shown is None:
+        return False
+    mine = commit.owner == shown.owner and commit.batch <= shown.batch
+    return mine or tuple(commit.note["source"]) < tuple(shown.note["source"])
+
+
+def _commit(
+    sink: Sink, change: HeldChange, owner: str, batch: int, ends: tuple[Offset | None, Offset], since: int | None
+) -> None:
+    begin, source = ends
+    note = {"begin": begin, "source": source, "since": change.version if since is None else since}
+    sink.commit(change.added, owner, batch, note, change.gone)
 
 
 def _as_held(rows: pa.Table) -> pa.Table:

@@ -69,6 +69,11 @@ class Publisher:
         return list({each.number: each for each, _ in self._waiting}.values())
 
     @property
+    def held_from(self) -> int | None:
+        """The version of `held` before the first change of a batch of which something is not visible; None: of none."""
+        return min((each.held.version for each in self.prepared if each.held is not None), default=None)
+
+    @property
     def owners(self) -> set[str]:
         """The checkpoints that prepared what is not visible yet."""
         return {each.owner for each in self.prepared}

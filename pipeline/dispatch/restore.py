@@ -8,7 +8,7 @@ VACUUM takes the files, which no version names yet. What they held is still know
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,26 +19,26 @@ from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import FIRST_INSTANT_MS, MINUTE_MS, Settings
 from pipeline.config.stages import DISPATCH
 from pipeline.config.timeline import Timeline
-from pipeline.delta.logs.entries import newest, reaches_back
+from pipeline.delta.logs.entries import newest, oldest
 from pipeline.delta.logs.notes import Commit
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.delta.reading.messagelog import MessageLog
-from pipeline.delta.smallqueries import frame_of
+from pipeline.delta.smallqueries import ask, frame_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
-from pipeline.dispatch.backlog import finish
+from pipeline.dispatch.backlog import finish, taken_since
 from pipeline.dispatch.closed import Closed, ClosedLog
 from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore, Visible
 from pipeline.dispatch.priority import Priorities, priorities_of
 from pipeline.dispatch.release_local import LocalRelease
 from pipeline.dispatch.release_spark import SparkRelease, positions
 from pipeline.dispatch.withdrawn import said
-from pipeline.storage.arrays import arrow_schema
+from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
-from pipeline.subscriptions.settled import read_mark
+from pipeline.subscriptions.settled import SettledMark, read_mark
 from schemas import DELIVERIES, HELD, REDELIVERY, REJECTED_DISPATCH, ROUND, Table
 
 _LOG = logging.getLogger(__name__)
@@ -48,6 +48,11 @@ _NOWHERE = (0, EVERYTHING_BEFORE - 1)
 """Before the first position of a source."""
 _MOST_HERE = 100_000
 """So many positions are prepared again without further jobs: Spark looks for them three times."""
+_FIRST = "SELECT topic, subscription, MIN(due_time) AS due FROM {rows} GROUP BY topic, subscription"
+_NO_RUNS = arrow_schema(HELD.columns).empty_table()
+_NUMBER, _BEGIN = "number", "begin"
+_KEYS = ["topic", "subscription", "life", "ledger_id", "first_entry", "redelivery_count", _NUMBER]
+"""What names a position in one of its rounds."""
 _PART_MS = MINUTE_MS
 """A part spans no more, but for what was due when it was prepared (`Settings.publish_ms`)."""
 
@@ -61,18 +66,14 @@ class Held:
         shown_ms: the latest due time of what became visible last, ms UTC.
         waiting: the batches, in the order in which they were noted.
         broken: whether a file of theirs is gone.
-        lost: whether a note is gone: numbers of parts have no gaps.
-        old: whether what is not visible may have been due at any time: it was held, and no note says what was taken.
-        since_ms: what is not visible may have been due from here on, ms UTC; None: no further back than parts say.
+        lost: the numbers of parts whose notes are gone: numbers of parts have no gaps.
     """
 
     visible: Visible
     shown_ms: int
     waiting: Sequence[Prepared]
     broken: bool
-    lost: bool
-    old: bool = False
-    since_ms: int | None = None
+    lost: frozenset[int]
 
     @classmethod
     def of(cls, shelf: PreparedStore, deliveries: Sink) -> "Held":
@@ -83,10 +84,20 @@ class Held:
         waiting = {each.number: each for each, _ in hidden}
         # Notes that replace others leave a gap before them.
         replaced = any(each.replaces for each in waiting.values())
-        lost = not replaced and bool(visible.lost([part.number for _, part in hidden]))
+        lost = frozenset[int]() if replaced else frozenset(visible.lost([part.number for _, part in hidden]))
         shown = max((last_due for *_, last_due, _ in note.get("shown", ())), default=FIRST_INSTANT_MS)
         broken = any(shelf.lacks(part) is not None for _, part in hidden)
         return cls(visible, shown, list(waiting.values()), broken, lost)
+
+    @property
+    def whole(self) -> bool:
+        """Whether notes and files are there, so that what is noted stays."""
+        return not self.broken and not self.lost
+
+    @property
+    def kept(self) -> Sequence[Prepared]:
+        """The notes that stay."""
+        return self.waiting if self.whole else ()
 
     @property
     def top(self) -> int:
@@ -95,12 +106,50 @@ class Held:
 
     @property
     def due_from(self) -> int:
-        """What is not visible was due from here on, ms UTC: parts become visible as they are due."""
-        if self.old:
-            return FIRST_INSTANT_MS
-        firsts = [part.first_due for each in self.waiting for part in each.parts]
-        firsts += [] if self.since_ms is None else [self.since_ms]
+        """What is not visible was due from here on, ms UTC: parts become visible as they are due.
+
+        What a batch took from `held` may have been due long before; the log of that table tells it.
+        """
+        firsts = [part.first_due for each in self.waiting if each.held is None for part in each.parts]
         return min([max(FIRST_INSTANT_MS, self.shown_ms - _PART_MS), *firsts])
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is looked for: what was released up to a place, and what left `held`, and is in no table and no note.
+
+    Attributes:
+        upto: the place in `redelivery`.
+        owner: the checkpoint of the last batch up to there.
+        batch: the number of that batch.
+        since_ms: of what was released only what was due from here on, ms UTC.
+        begins: earlier times for some subscriptions.
+    """
+
+    upto: Offset
+    owner: str
+    batch: int
+    since_ms: int
+    begins: Mapping[Name, int] = field(default_factory=dict)
+
+    @classmethod
+    def back_to(cls, upto: Offset, owner: str, batch: int, since_ms: int, begins: Mapping[Name, int]) -> "Wanted":
+        """Of each subscription as far back as its deliveries are there.
+
+        Of one that has none only what is not older than those of any other: what a pause held may be older than what
+        users delete.
+        """
+        least = min(since_ms, max(begins.values(), default=since_ms))
+        return cls(upto, owner, batch, least, {name: ms for name, ms in begins.items() if ms < least})
+
+    def of(self, runs: DataFrame) -> DataFrame:
+        """Runs that were due in time."""
+        if not self.begins:
+            return runs
+        rows = [(*name, ms) for name, ms in self.begins.items()]
+        begins = runs.sparkSession.createDataFrame(rows, f"topic string, subscription string, {_BEGIN} bigint")
+        due = F.unix_millis("due_time") >= F.coalesce(_BEGIN, F.lit(self.since_ms))
+        return runs.join(F.broadcast(begins), ["topic", "subscription"], "left").where(due).drop(_BEGIN)
 
 
 def restore(spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline) -> None:
@@ -113,7 +162,9 @@ def restore(spark: SparkSession, warehouse: Warehouse, settings: Settings, timel
     held = work.held()
     if held.lost:
         raise TableBehind(DISPATCH, PREPARED, held.visible.top, held.top)
-    work.renew(held)
+    if held.broken:
+        last = max(held.waiting, key=lambda each: each.source)
+        work.look(held, Wanted(last.source, last.owner, last.batch, held.due_from))
 
 
 def restore_all(
@@ -121,8 +172,8 @@ def restore_all(
 ) -> Offset:
     """The same for a new checkpoint, which begins where dispatch ended: also when notes are gone with the old one.
 
-    What was released and is nowhere is looked for as far back as deliveries are there: users delete old ones. When the
-    log of `redelivery` begins behind the place where dispatch ended, all that is released is looked for.
+    All that was released up to there and is nowhere is looked for, as far back as deliveries are there: users delete
+    old ones (decision 0117). When the log of `redelivery` begins behind that place, it is all that is released.
 
     Args:
         spark: the session.
@@ -136,23 +187,29 @@ def restore_all(
         The place in `redelivery` up to which all is visible, held, refused or prepared.
     """
     work = _Restoring(spark, warehouse, settings, timeline)
-    held, last = work.held(), work.deliveries.last or furthest
-    files, redelivery = session_files(spark), warehouse.path(REDELIVERY)
-    noted = max([held.visible.source, *(each.source for each in held.waiting)])
-    cut = not reaches_back(files, redelivery, noted[0] - 1)
-    taken = _NOWHERE if furthest is None else (furthest.note["source"][0], furthest.note["source"][1])
-    upto = (newest(files, redelivery) + 1, EVERYTHING_BEFORE) if cut else max(held.visible.source, taken)
-    if held.waiting and not held.lost and not cut and taken <= noted:
-        work.renew(held)
-    elif last is None:
-        work.forget(held)
+    held, files, redelivery = work.held(), session_files(spark), warehouse.path(REDELIVERY)
+    commits = [each for each in (work.deliveries.last, furthest) if each is not None]
+    places = [(_source(each), each.batch, each.owner) for each in commits]
+    places += [(each.source, each.batch, each.owner) for each in held.waiting]
+    upto, batch, owner = max(places, default=(_NOWHERE, 0, _RESTORED))
+    cut = oldest(files, redelivery) > max(0, upto[0] - 1)
+    if not commits and not cut:
+        # Nobody has anything yet: what is not prepared is taken from the beginning.
+        if not held.whole:
+            work.forget(held)
+        return _NOWHERE
+    upto = (newest(files, redelivery) + 1, EVERYTHING_BEFORE) if cut else upto
+    if work.deliveries.last is None:
+        work.look(held, Wanted(upto, owner, batch, FIRST_INSTANT_MS))
     else:
-        # What was prepared behind it is taken from `redelivery` again. What a pause or a rate had held may be long due.
-        was_held = bool(newest(session_files(spark), warehouse.path(HELD)))
-        wide = replace(held, old=was_held, since_ms=work.oldest_ms())
-        work.replace(wide, upto, last.owner, last.batch)
-        return upto
-    return _NOWHERE
+        work.look(held, Wanted.back_to(upto, owner, batch, held.due_from, work.begins()))
+    return upto
+
+
+def _source(commit: Commit) -> Offset:
+    """Where the batch of a commit ends in `redelivery`."""
+    version, index = commit.note["source"]
+    return version, index
 
 
 def holds_refused(spark: SparkSession, warehouse: Warehouse, refused: Commit, begin: Offset, most: int) -> bool:
@@ -178,7 +235,8 @@ class _Restoring:
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline) -> None:
         self._spark, self._warehouse, self._settings, self._timeline = spark, warehouse, settings, timeline
-        self._shelf = PreparedStore(session_files(spark), warehouse.path(DELIVERIES))
+        self._files = session_files(spark)
+        self._shelf = PreparedStore(self._files, warehouse.path(DELIVERIES))
         self.deliveries = Sink(spark, warehouse, DELIVERIES, DISPATCH)
 
     def held(self) -> Held:
@@ -187,51 +245,46 @@ class _Restoring:
         self._shelf.sweep()
         return Held.of(self._shelf, self.deliveries)
 
-    def oldest_ms(self) -> int | None:
-        """When the first of the deliveries was due that are there, ms UTC; None when there are none."""
-        (row,) = self._rows(DELIVERIES).agg(F.unix_millis(F.min("due_time")).alias("due")).collect()
-        return None if row["due"] is None else int(row["due"])
+    def begins(self) -> dict[Name, int]:
+        """When the first delivery of each subscription was due that is there, ms UTC."""
+        rows = ask(self._spark, self._warehouse, DELIVERIES, _FIRST)
+        return {(row["topic"], row["subscription"]): round(row["due"].timestamp() * 1_000) for row in rows}
 
-    def renew(self, held: Held) -> None:
-        """Put one note in the place of all when a file of theirs is gone."""
-        if held.broken:
-            last = max(held.waiting, key=lambda each: each.source)
-            self.replace(held, last.source, last.owner, last.batch)
-
-    def replace(self, held: Held, upto: Offset, owner: str, batch: int) -> None:
-        """Put one note in the place of all: what dispatch has taken up to a place and is nowhere to be seen."""
-        found = self._prepared(held, upto, owner, batch)
-        if found is not None:
-            count = sum(part.count for part in found.parts)
-            _LOG.warning("%d prepared deliveries lacked files or notes, and were prepared again", count)
-            self._shelf.put(found)
-        elif held.waiting or held.lost:
+    def look(self, held: Held, wanted: Wanted) -> None:
+        """Note what is looked for and found. When not all is whole that is noted, it comes in the place of that."""
+        note = self._prepared(held, wanted)
+        if note is not None:
+            count = sum(part.count for part in note.parts)
+            _LOG.warning("%d deliveries were in no table, or lacked files or notes, and were prepared again", count)
+            self._shelf.put(note)
+        elif not held.whole:
             # Nobody waits for any of it. It counts as visible, or the batch would be taken once more.
-            shown = Visible(held.top, frozenset(), upto).as_dict() | {"shown": []}
-            self.deliveries.commit([], owner, batch, shown)
-        self.forget(held)
+            shown = Visible(held.top, frozenset(), wanted.upto).as_dict() | {"shown": []}
+            self.deliveries.commit([], wanted.owner, wanted.batch, shown)
+        if not held.whole:
+            self.forget(held)
 
     def forget(self, held: Held) -> None:
         """Drop the notes that were on the shelf."""
         for each in held.waiting:
             self._shelf.drop(each)
 
-    def _prepared(self, held: Held, upto: Offset, owner: str, batch: int) -> Prepared | None:
+    def _prepared(self, held: Held, wanted: Wanted) -> Prepared | None:
         """The note, whose files are written; what has no message is rejected. None when there is nothing."""
         registry, presence = Registry(self._spark, self._warehouse), PresentIncarnations(self._spark, self._warehouse)
         version = registry.version()
         lives = presence.at(presence.marker(version), registry.at(version))
-        release = self._release(self._wanted(held, upto), lives, priorities_of(registry.shapings(version)))
+        release = self._release(self._lacking(held, wanted), lives, priorities_of(registry.shapings(version)))
         if release is None:
             return None
-        instant = release.window.released_at
+        instant, batch = release.window.released_at, wanted.batch
         parts = release.write(self.deliveries.appender, self._settings, batch, self._timeline.now(instant))
         if sum(part.count for part in parts) < release.window.positions:
             rejected = Sink(self._spark, self._warehouse, REJECTED_DISPATCH, _RESTORED)
-            rejected.put(release.missing(batch), owner, batch, {})
+            rejected.put(release.missing(batch), wanted.owner, batch, {})
         numbered = tuple(replace(part, number=held.top + index) for index, part in enumerate(parts, 1))
-        replaced = tuple(each.number for each in held.waiting)
-        return Prepared(owner, batch, instant, upto, numbered, None, replaced) if parts else None
+        replaced = () if held.whole else tuple(sorted({*(each.number for each in held.waiting), *held.lost}))
+        return Prepared(wanted.owner, batch, instant, wanted.upto, numbered, None, replaced) if parts else None
 
     def _release(
         self, wanted: DataFrame, lives: Mapping[Name, int], priorities: Priorities
@@ -246,26 +299,34 @@ class _Restoring:
                 return LocalRelease.of(runs, lives, log, self._settings, closed, priorities)
         return SparkRelease.of(wanted, lives, log, closed, priorities)
 
-    def _wanted(self, held: Held, upto: Offset) -> DataFrame:
-        """A row of `redelivery` for each position that dispatch has taken and that is in no table."""
-        number = F.expr(ROUND)
-        recent = _due_from(held)
-        wanted = positions(self._taken(upto, recent)).withColumn("number", number)
-        keys = ["topic", "subscription", "life", "ledger_id", "first_entry", "redelivery_count"]
-        held_back = positions(self._rows(HELD)).withColumn("number", number)
-        wanted = wanted.join(held_back.select(*keys, "number"), [*keys, "number"], "left_anti")
-        for table in (DELIVERIES, REJECTED_DISPATCH):
-            rows = self._rows(table, recent)
-            rows = rows.withColumnRenamed("entry_id", "first_entry").withColumn("number", number)
-            # A position is delivered in one of its rounds; what is left out of it is one of them.
-            names = [
-                *(name for name in keys if name in rows.columns),
-                *(["number"] if table is REJECTED_DISPATCH else []),
-            ]
-            wanted = wanted.join(rows.select(*names), names, "left_anti")
+    def _lacking(self, held: Held, wanted: Wanted) -> DataFrame:
+        """A row of `redelivery` for each position that dispatch has taken and that is nowhere."""
+        mark = read_mark(self._files, self._warehouse.root)
+        taken_out = taken_since(self._spark, self._warehouse, self.deliveries.last)
+        if taken_out is None:
+            wanted, taken_out = replace(wanted, since_ms=FIRST_INSTANT_MS, begins={}), _NO_RUNS
+        since = min([wanted.since_ms, *wanted.begins.values()])
+        lacking = _numbered(wanted.of(self._taken(wanted.upto, f"{_due_from(since)} AND NOT {_below(mark)}")))
+        if taken_out.num_rows:
+            since = min(since, int(longs(taken_out, "due_time").min()) // 1_000)
+            lacking = lacking.unionByName(_numbered(self._spark.createDataFrame(taken_out))).dropDuplicates(_KEYS)
+        lacking = lacking.join(_numbered(self._rows(HELD)).select(_KEYS), _KEYS, "left_anti")
+        recent = _due_from(since)
+        rejected = self._rows(REJECTED_DISPATCH, recent).withColumn(_NUMBER, F.expr(ROUND))
+        # A position is delivered in one of its rounds; what is left out of it is one of them.
+        shown = [(rejected, _KEYS), (self._rows(DELIVERIES, recent), _KEYS[:-1])]
+        shown += [(self._noted(held.kept), _KEYS[:-1])] if held.kept else []
+        for rows, keys in shown:
+            lacking = lacking.join(rows.withColumnRenamed("entry_id", "first_entry").select(keys), keys, "left_anti")
         # Below the mark all was delivered, and deliveries may be deleted. It is read after the tables.
-        mark = read_mark(session_files(self._spark), self._warehouse.root)
-        return wanted.drop("number").where(f"NOT {mark.covers('message_due')}")
+        mark = read_mark(self._files, self._warehouse.root)
+        return lacking.drop(_NUMBER).where(f"NOT {_below(mark)}")
+
+    def _noted(self, kept: Sequence[Prepared]) -> DataFrame:
+        """The deliveries in files that notes name."""
+        path = self._warehouse.path(DELIVERIES)
+        names = [f"{path}/{file.path}" for each in kept for part in each.parts for file in part.files]
+        return self._spark.read.schema(DELIVERIES.schema).parquet(*names)
 
     def _taken(self, upto: Offset, where: str) -> DataFrame:
         """Rows of `redelivery` up to a place."""
@@ -279,10 +340,24 @@ class _Restoring:
         return frame_of(self._spark, self._warehouse, table, columns, version, where, self._settings.driver_rows)
 
 
-def _due_from(held: Held) -> str:
-    """SQL, also of DataFusion: what may be on the shelf, by its due time."""
-    if held.due_from == FIRST_INSTANT_MS:
-        # Nothing was shown so far. DataFusion's literals do not reach back to that year.
-        return "true"
-    since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=held.due_from)
-    return f"due_time >= TIMESTAMP '{since.isoformat()}'"
+def _numbered(runs: DataFrame) -> DataFrame:
+    """A row for each position of runs in the columns of `redelivery`, with its round."""
+    return positions(runs.select(REDELIVERY.schema.names)).withColumn(_NUMBER, F.expr(ROUND))
+
+
+def _due_from(since_ms: int) -> str:
+    """SQL, also of DataFusion: what was due from an instant on."""
+    # DataFusion's literals do not reach back to the first year.
+    return "true" if since_ms == FIRST_INSTANT_MS else f"due_time >= {_moment(since_ms)}"
+
+
+def _below(mark: SettledMark) -> str:
+    """SQL, also of DataFusion: what was delivered for good, and may be deleted.
+
+    By its own due time: what comes again, or came late, is due long after its message was.
+    """
+    return f"(due_time <= {_moment(mark.due_ms)} AND ledger_id < {mark.ledger})"
+
+
+def _moment(ms: int) -> str:
+    return f"TIMESTAMP '{(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)).isoformat()}'"

@@ -226,7 +226,7 @@ class Dispatch:
             self._checkpoint.wrote(PREPARED, self.publisher.top)
             self._observe("dispatch.noted", batch_id)
         elif held is not None:
-            self._backlog.commit(held, owner, batch_id, *ends)
+            self._backlog.commit(held, owner, batch_id, ends, self.publisher.held_from)
             self._observe("dispatch.held", batch_id)
 
     def _now(self, batch_id: int, released: int = 0) -> int:
@@ -269,7 +269,7 @@ class Dispatch:
         """Do to the backlog what a batch does, when that is noted."""
         if prepared.held is not None:
             self._observe("dispatch.shelved", prepared.batch)
-            self._backlog.commit(prepared.held, prepared.owner, prepared.batch, prepared.begin, prepared.source)
+            self._backlog.commit(prepared.held, prepared.owner, prepared.batch, prepared.span, self.publisher.held_from)
             self._observe("dispatch.held", prepared.batch)
 
     def _instant(self, took: Taken, batch_id: int) -> int:

@@ -28,6 +28,7 @@ from pipeline.delta.smallqueries import read_here
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.oncewriter import last_commit
+from pipeline.dispatch.backlog import hidden_since
 from pipeline.dispatch.prepared import PreparedStore
 from pipeline.maintenance.readers import unread_from
 from pipeline.settle.plan import PlanFile
@@ -96,6 +97,8 @@ def cut_log(
     limit = min(noted.values(), default=newest)
     if table is DELIVERIES:
         limit = min(limit, _accounted(spark, warehouse))
+    if table is HELD:
+        limit = min(limit, _taken_out(spark, warehouse, newest))
     for stage in (each for each, version in noted.items() if version < max(old) and _is_repeated(table, each)):
         _note_again(spark, path, table, stage)
     if table is REDELIVERY:
@@ -221,6 +224,12 @@ def _unmarked(spark: SparkSession, warehouse: Warehouse) -> int:
     if taken is None or (marked is not None and marked.note["next_ledger"] >= taken.note["next_ledger"]):
         return sys.maxsize
     return int(taken.note["redelivery"]) if taken.note.get("express") else sys.maxsize
+
+
+def _taken_out(spark: SparkSession, warehouse: Warehouse, last: int) -> int:
+    """The version of `held` after which its log says what was taken out of it and may not be visible."""
+    since = hidden_since(spark, warehouse, last_commit(spark, warehouse.path(DELIVERIES), DISPATCH))
+    return last if since is None else since
 
 
 def _unfinished(spark: SparkSession, warehouse: Warehouse) -> int:

@@ -33,6 +33,7 @@ from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import removals
 from pipeline.delta.writing.oncewriter import last_commit
+from pipeline.dispatch.backlog import taken_since
 from pipeline.dispatch.prepared import Visible
 from pipeline.maintenance.exemptions import ExemptRows, OpenPositions, RetentionLimits, moves
 from pipeline.maintenance.forgetting import COLUMNS, Forgotten
@@ -140,13 +141,16 @@ def left_out_unread(spark: SparkSession, warehouse: Warehouse, wanted: SettledMa
 
 
 def before_held(spark: SparkSession, warehouse: Warehouse) -> int:
-    """Before this time was due what is not held, ms UTC."""
+    """Before this time was due what is not held, and what left `held` and may not be visible yet, ms UTC."""
     if not newest(session_files(spark), warehouse.path(HELD)):
         return LAST_INSTANT_MS
-    (row,) = ask(spark, warehouse, HELD, "SELECT MIN(message_due) AS first FROM {rows}")
-    first = row["first"]
+    (held,) = ask(spark, warehouse, HELD, "SELECT MIN(message_due) AS first FROM {rows}")
+    taken_out = taken_since(spark, warehouse, last_commit(spark, warehouse.path(DELIVERIES), DISPATCH))
+    if taken_out is None:
+        return 0
+    firsts = held["first"], pc.min(taken_out.column("message_due")).as_py()
     # A bucket has what was due up to a step before its end; the mark moves in steps of at least that.
-    return LAST_INSTANT_MS if first is None else round(first.timestamp() * 1_000) - 1
+    return min((round(each.timestamp() * 1_000) - 1 for each in firsts if each is not None), default=LAST_INSTANT_MS)
 
 
 def going(

@@ -58,7 +58,7 @@ class Dispatching:
         taken, change = self.backlog.split_by_allowance(new, allowed, lives)
         if change:
             self.batch += 1
-            self.backlog.commit(self.backlog.written(change), "owner", self.batch, (0, -1), (0, -1))
+            self.backlog.commit(self.backlog.written(change), "owner", self.batch, ((0, -1), (0, -1)))
         return taken
 
 
@@ -83,6 +83,9 @@ def test_what_is_held_is_let_go_in_order_by_whoever_comes_later(spark: SparkSess
     assert ledgers(rest) == [(number, 3) for number in range(4, 41)]
     assert Dispatching(spark, warehouse).backlog.waiting == {}
     assert open_table(warehouse.root, HELD).file_uris() == []
+    # It is taken out, and not visible.
+    assert before_held(spark, warehouse) == 0
+    Sink(spark, warehouse, DELIVERIES, DISPATCH).commit([], "owner", later.batch, {"source": (0, -1)})
     assert before_held(spark, warehouse) == LAST_INSTANT_MS
 
 

@@ -67,8 +67,8 @@ def test_what_was_prepared_with_what_a_batch_held_is_looked_for_when_its_note_is
         (note,) = Path(stages.root, DELIVERIES.name, "_prepared").glob(f"{len(before) + 1}.json")
         note.unlink()
         with (
-            patch.object(_Restoring, "oldest_ms", lambda _: None),
-            patch.object(_Restoring, "_wanted", lambda _, __, upto: looked.append(upto)),
+            patch.object(_Restoring, "begins", lambda _: {}),
+            patch.object(_Restoring, "_lacking", lambda _, __, wanted: looked.append(wanted.upto)),
             patch.object(_Restoring, "_release", lambda *_: None),
         ):
             found = take_over_dispatch(session, Warehouse(stages.root), Options(VIRTUAL))

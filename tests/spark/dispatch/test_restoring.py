@@ -1,0 +1,172 @@
+"""A rebuild of dispatch looks for what was released and is nowhere: all of that, and nothing that was there before.
+
+The stages of these tests need no JVM; the rebuild has the session.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.client.subscribing.policysetting import set_policy
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.config.options import Options
+from pipeline.config.stages import DISPATCH
+from pipeline.delta.deltars import append, open_table, rows_of
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.rebuild import rebuild
+from pipeline.storage.files import Files
+from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.settled import SettledMark, raise_to
+from schemas import CONSUMER_EVENTS, DELIVERIES, REJECTED_DISPATCH
+from tests.support.stream import at, message
+from tests.support.without_jvm import VIRTUAL, Stages, no_jvm
+
+T0 = 2_000_000_000_000
+SECOND = 1_000
+Came = Counter[tuple[str, str, int]]
+
+
+@dataclass
+class Job:
+    """The stages of a warehouse; times are seconds since `T0`."""
+
+    spark: SparkSession
+    root: str
+    stages: Stages = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin the stages."""
+        with no_jvm():
+            self.stages = Stages(self.root)
+
+    def subscribe(self, **policies: Policies) -> None:
+        """Register subscriptions of the topic `t`."""
+        with no_jvm():
+            for name, each in policies.items():
+                subscribe(self.root, Subscription("t", name, tick_ms=1, policies=each))
+            self.go(0)
+
+    def go(self, second: int, *payloads: str, death: str | None = None) -> None:
+        """Messages are sent, and all stages come to a time; dispatch may die on its way."""
+        with no_jvm():
+            self.stages.instant = T0 + second * SECOND
+            assert self.stages.ingest(*(message(each) for each in payloads))
+            while self.stages.has_ingest:
+                assert self.stages.ingest()
+            assert self.stages.release()
+            self.stages.die_after(death)
+            while self.stages.has_dispatch and self.stages.dispatch():
+                pass
+            assert self.stages.steps[-1:] == [death] or death is None
+            if death is None:
+                assert self.stages.publish()
+                assert self.stages.settle()
+
+    def rebuild(self) -> None:
+        """Dispatch loses its checkpoint."""
+        rebuild(self.spark, Warehouse(self.root), DISPATCH, Options(VIRTUAL))
+        self.stages.restart(DISPATCH)
+
+    def delete(self, condition: str) -> None:
+        """Somebody deletes deliveries."""
+        open_table(self.root, DELIVERIES).delete(condition)
+
+    def lose_notes(self) -> None:
+        """What is noted of prepared deliveries is gone."""
+        for note in self.notes():
+            note.unlink()
+
+    def notes(self) -> list[Path]:
+        """The notes of prepared deliveries."""
+        return sorted(Path(self.root, DELIVERIES.name, "_prepared").glob("*.json"))
+
+    def came(self) -> Came:
+        """Subscription, payload and redelivery count of all that is in `deliveries`; nothing was refused."""
+        assert open_table(self.root, REJECTED_DISPATCH).to_pyarrow_table().num_rows == 0
+        rows = open_table(self.root, DELIVERIES).to_pyarrow_table().to_pylist()
+        return Counter((row["subscription"], row["payload"].decode(), row["redelivery_count"]) for row in rows)
+
+
+@pytest.fixture
+def job(spark: SparkSession, folder: str) -> Job:
+    """A warehouse."""
+    return Job(spark, folder)
+
+
+def older_than(second: int) -> str:
+    """What was due before a time."""
+    return f"due_time < '{at(T0 + second * SECOND).isoformat()}'"
+
+
+def test_what_users_deleted_does_not_come_again_though_something_was_held_once(job: Job) -> None:
+    """A pause that is long over is no reason to look at the beginning of the table."""
+    job.subscribe(s=Policies(), paused=Policies(paused=True))
+    job.go(1, "old")
+    with no_jvm():
+        assert set_policy(job.root, "t", "paused", paused=False)
+    job.go(2)
+    job.go(100, "new")
+    assert job.came() == Counter((name, each, 0) for name in ("s", "paused") for each in ("old", "new"))
+    job.delete(older_than(50))
+    job.rebuild()
+    job.go(101)
+    assert job.came() == Counter({("s", "new", 0): 1, ("paused", "new", 0): 1})
+
+
+def test_what_a_batch_took_from_what_was_held_comes_when_its_note_is_gone(job: Job) -> None:
+    """However long ago it was due: it comes once, and nothing that users deleted comes with it."""
+    job.subscribe(s=Policies(), paused=Policies(paused=True))
+    job.go(1, "old")
+    job.go(100, "new")
+    job.delete(older_than(50))
+    with no_jvm():
+        assert set_policy(job.root, "t", "paused", paused=False)
+    job.go(101, death="dispatch.held")
+    job.lose_notes()
+    job.rebuild()
+    job.go(102)
+    wanted = Counter({("s", "new", 0): 1, ("paused", "new", 0): 1, ("paused", "old", 0): 1})
+    assert job.came() == wanted
+    job.rebuild()
+    job.go(103)
+    assert job.came() == wanted
+
+
+def test_what_is_missing_comes_again_though_something_is_prepared(job: Job) -> None:
+    """What is prepared comes once, by the note that is there."""
+    job.subscribe(s=Policies())
+    job.go(1, "first", "gone")
+    job.go(2, "last", death="dispatch.noted")
+    job.delete("payload = X'676f6e65'")
+    job.rebuild()
+    assert len(job.notes()) == 2
+    job.go(3)
+    assert job.came() == Counter({("s", each, 0): 1 for each in ("first", "gone", "last")})
+    assert job.notes() == []
+
+
+def test_a_redelivery_whose_note_is_gone_comes_though_its_message_was_due_below_the_mark(job: Job) -> None:
+    """The mark says that first deliveries are settled, and nothing of what came again since.
+
+    The batch held something, too, so the new checkpoint begins behind it.
+    """
+    job.subscribe(s=Policies(ack=True), paused=Policies(paused=True))
+    job.go(1, "failed", "fine")
+    rows = open_table(job.root, DELIVERIES).to_pyarrow_table().to_pylist()
+    (row,) = (each for each in rows if each["payload"] == b"failed")
+    names = ("topic", "subscription", "life", "ledger_id", "redelivery_count")
+    nack = {name: row[name] for name in names} | {"kind": "nack", "after_ms": 10, "at": at(0)}
+    nack |= {"first_entry": row["entry_id"], "last_entry": row["entry_id"]}
+    append(job.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [nack]))
+    job.go(5)
+    job.go(100, "held", death="dispatch.held")
+    raise_to(Files(), job.root, SettledMark(T0 + 3 * SECOND, ledger=1_000, marker=0))
+    job.lose_notes()
+    job.rebuild()
+    job.go(101)
+    assert job.came() == Counter({("s", each, 0): 1 for each in ("failed", "fine", "held")} | {("s", "failed", 1): 1})
