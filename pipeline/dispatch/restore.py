@@ -273,8 +273,9 @@ class _Restoring:
         """The note, whose files are written; what has no message is rejected. None when there is nothing."""
         registry, presence = Registry(self._spark, self._warehouse), PresentIncarnations(self._spark, self._warehouse)
         version = registry.version()
-        lives = presence.at(presence.marker(version), registry.at(version))
-        release = self._release(self._lacking(held, wanted), lives, priorities_of(registry.shapings(version)))
+        registered = registry.at(version)
+        lives = presence.at(presence.marker(version), registered.lines)
+        release = self._release(self._lacking(held, wanted), lives, priorities_of(registered.shapings))
         if release is None:
             return None
         instant, batch = release.window.released_at, wanted.batch

@@ -180,7 +180,7 @@ class Dispatch:
         waiting = self._backlog.waiting
         if not waiting:
             return False
-        shapings = self._registry.shapings(self._registry.version())
+        shapings = self._registry.at(self._registry.version()).shapings
         failing = self._guards.failing(shapings, now)
         self._pacing.follow(shapings, waiting, now, failing)
         return is_open(shapings, waiting, self._pacing, now, self._ahead, failing)
@@ -238,7 +238,7 @@ class Dispatch:
 
     def _rated(self, registry: int, handed: Mapping[Name, int]) -> dict[Name, tuple[int, int]]:
         """How much was handed over of subscriptions that have a rate, and the rate."""
-        shapings = self._registry.shapings(registry)
+        shapings = self._registry.at(registry).shapings
         rates = ((name, count, shapings[name].max_rate) for name, count in handed.items() if name in shapings)
         return {name: (count, rate) for name, count, rate in rates if rate}
 
@@ -247,8 +247,8 @@ class Dispatch:
 
         It is looked up after the end of the batch was: so a command, or a pause, counts for all that is released later.
         """
-        present = self._presence.at(lives, self._registry.at(registry))
-        shapings, most = self._registry.shapings(registry), self._settings.held_rows
+        present = self._presence.at(lives, self._registry.at(registry).lines)
+        shapings, most = self._registry.at(registry).shapings, self._settings.held_rows
         waiting = self._backlog.waiting
         now = self._now(batch_id)
         failing = self._guards.failing(shapings, now)
@@ -259,10 +259,10 @@ class Dispatch:
 
     def _repeated(self, note: Note, owner: str, batch_id: int) -> BatchInputs:
         """By what a batch was decided that is repeated: it leaves out what it said before."""
-        present = self._presence.at(note.lives, self._registry.at(note.registry))
+        present = self._presence.at(note.lives, self._registry.at(note.registry).lines)
         begin = self._checkpoint.start(batch_id).offset
         withdrawn = said(self._spark, self._warehouse, owner, batch_id, begin).and_undecided(note.undecided)
-        order = priorities_of(self._registry.shapings(note.registry))
+        order = priorities_of(self._registry.at(note.registry).shapings)
         return BatchInputs(present, Closed(self._closed, note.closed), withdrawn, note.allowed, priorities=order)
 
     def _hold(self, prepared: Prepared) -> None:

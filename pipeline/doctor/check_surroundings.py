@@ -106,11 +106,11 @@ def guards(look: Look) -> Iterator[Finding]:
 
 
 def lines(look: Look) -> Iterator[Finding]:
-    """Each subscription has one line of the registry; of two, which only somebody else writes, the last one counts."""
+    """Each subscription has one line of the registry; of two, which only somebody else writes, one counts."""
     named = "SELECT topic, subscription, COUNT(*) AS n FROM t WHERE active GROUP BY topic, subscription"
     sql = f"SELECT * FROM ({named}) WHERE n > 1 ORDER BY n DESC LIMIT {_SHOWN}"  # noqa: S608 - a number
     for row in query(sql, t=look.table(SUBSCRIPTIONS).delta):
-        text = f"{row['n']} lines of `subscriptions` name it, and one of them counts: the last one by type and policies"
+        text = f"{row['n']} lines of `subscriptions` name it, and one of them counts: the one with the finest tick"
         remedy = "delete the others from `subscriptions`"
         yield warning("two_lines", f"{row['topic']}/{row['subscription']}", text, remedy)
 

@@ -170,7 +170,7 @@ class Ingest:
         terms = Terms(
             plan.now,
             *plan.limits,
-            NO_POLICIES if idle else self._registry.topics(plan.registry),
+            NO_POLICIES if idle else self._registry.at(plan.registry).topics,
             express=plan.express,
             load_until=plan.load_until,
             segment_ms=self._segment_ms,
@@ -242,18 +242,18 @@ class Ingest:
         if self.sinks["segments"].found(owner, batch_id) is not None:
             return
         gone = self._registry.gone_between(memory.lives, plan.seen, plan.registry)
-        members = self._membership.at(self._registry.at(plan.registry), memory.lives, plan.first_ledger, gone)
+        lines = self._registry.at(plan.registry).subscriptions
+        members = self._membership.at(lines, memory.lives, plan.first_ledger, gone)
         moved = plan.seen < plan.registry
-        lines = self._registry.not_held_at(plan.seen, members.refused) if moved else ()
+        unfollowed = self._registry.not_held_at(plan.seen, members.refused) if moved else ()
         wrong = self._registry.wrong_since(plan.seen, plan.registry) if moved else {}
-        if counts.rejected or lines or wrong or passed.num_rows:
-            # Refused messages, refused lines of the registry, and what is no append, in one commit.
-            rows = batch.rejected(pa.concat_tables([refusals(lines, wrong), passed]))
+        if counts.rejected or unfollowed or wrong or passed.num_rows:
+            rows = batch.rejected(pa.concat_tables([refusals(unfollowed, wrong), passed]))
             self.sinks["rejected_ingest"].append(rows, owner, batch_id, plan.as_note())
             self._observe("ingest.rejected", batch_id)
         if counts.express:
             self._write_express(members, plan, owner, batch_id)
-        members = replace(members, refused=lines, wrong=frozenset(wrong))
+        members = replace(members, refused=unfollowed, wrong=frozenset(wrong))
         self._write_segments(counts, members, plan, owner, batch_id, again=again)
 
     def _write_messages(self, batch: Batch, plan: Plan, owner: str, batch_id: int) -> Plan:

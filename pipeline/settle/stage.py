@@ -32,7 +32,7 @@ from pipeline.settle.moves import Moves
 from pipeline.settle.opened import Opened
 from pipeline.settle.outcome import Outcome, bounded
 from pipeline.settle.plan import Plan, PlanFile, Upto, check_read, newest_of, reached, unfinished
-from pipeline.settle.registry import AckRegistry, Line, listeners, wrong_lines
+from pipeline.settle.registry import listeners, wrong_lines
 from pipeline.settle.sources import Source, refused_files
 from pipeline.settle.writes import Writes
 from pipeline.storage.arrays import arrow_schema
@@ -40,8 +40,10 @@ from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.commands import READ, moves
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.letters import drawn
+from pipeline.subscriptions.lines import RegistryLine
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.presence import PresentIncarnations
+from pipeline.subscriptions.registry import Registry
 from schemas import COMMANDS, CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH, SEGMENTS
 from state import Runs
 from state.settling import Effect, Event, LeftOut, Move, Moved, Released
@@ -69,7 +71,7 @@ class Settle:
         self._spark, self._warehouse, self._observe = spark, warehouse, observe
         self.watch = Watch()
         self._files = session_files(spark)
-        self._registry, self._presence = AckRegistry(spark, warehouse), PresentIncarnations(spark, warehouse)
+        self._registry, self._presence = Registry(spark, warehouse), PresentIncarnations(spark, warehouse)
         self._sources = {
             CONSUMER_EVENTS.name: Source(spark, warehouse, CONSUMER_EVENTS, CONSUMER_EVENTS.schema.names),
             REDELIVERY.name: Source(spark, warehouse, REDELIVERY, RELEASED),
@@ -85,13 +87,13 @@ class Settle:
         self._written: list[Plan] = []
         self._last = self._cursors.last
         self._opened: dict[Name, Opened] = {}
-        self._lines: Mapping[Name, Line] = {}
+        self._lines: Mapping[Name, RegistryLine] = {}
         # Until a batch is planned here, `inbox` may have letters of batches that are not in `cursors`.
         self._reported_all, self._may_be_sent = False, True
         self._segment_ms = segment_ms(spark, warehouse)
         if self._last is not None and self._follows:
             # Otherwise nothing is open, and the version of the registry may be gone.
-            self._lines = self._registry.at(self._last.registry)
+            self._lines = self._registry.at(self._last.registry).acknowledging
             self._opened = self._cursors.restored(self._everybody(self._last))
         if self._last is not None:
             # Of commands none is passed over, also while there is nothing to follow.
@@ -151,7 +153,8 @@ class Settle:
         """What there is to take now; None: nothing, or nobody acknowledges."""
         last = self._last
         registry = self._registry.version()
-        if not self._opened and not self._moves.any and not self._registry.at(registry) and not self._commanded():
+        followed = self._opened or self._moves.any or self._registry.at(registry).acknowledging
+        if not followed and not self._commanded():
             return None
         begin = self._begin()
         end = self._ends(begin)
@@ -203,7 +206,7 @@ class Settle:
 
     def _listeners(self, plan: Plan) -> dict[Name, Listener]:
         """Who acknowledges in a batch."""
-        lines = self._registry.at(plan.registry)
+        lines = self._registry.at(plan.registry).acknowledging
         return listeners(lines, self._presence.incarnations(plan.lives)) if lines else {}
 
     def _news(self, after: int, upto: int) -> pa.Table:
@@ -345,7 +348,7 @@ class Settle:
         return defaultdict(list, found | {name: list(_unheard(found[name])) for name in mute})
 
     def _say_wrong_policies(self, plan: Plan, outcome: Outcome) -> None:
-        lines = self._registry.at(plan.registry)
+        lines = self._registry.at(plan.registry).acknowledging
         for name, reason in wrong_lines(lines, self._lines):
             outcome.refuse_line(name, f"{POLICY}: {reason}")
         self._lines = lines

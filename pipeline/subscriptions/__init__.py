@@ -15,6 +15,7 @@ __all__ = [
     "incarnations",
     "letters",
     "limits",
+    "lines",
     "markers",
     "policies",
     "presence",

@@ -63,10 +63,15 @@ def audiences(subscriptions: Iterable[Subscription], lives: Mapping[Name, Incarn
     for each in subscriptions:
         life = lives[each.topic, each.name]
         topics[each.topic].append(((life.since or 0, life.entry), (each.name, life.number, life.tick_ms)))
-    return {topic: _audience(sorted(members)) for topic, members in topics.items()}
+    return {topic: _audience(members) for topic, members in topics.items()}
 
 
 def _audience(members: list[tuple[Place, Listener]]) -> Audience:
+    if len(members) == 1:
+        # Most topics have one subscription, and there may be ten thousand of them.
+        ((ledger, entry), listener) = members[0]
+        return Audience((ledger,), (listener,), (1,), (entry,) if entry else ())
+    members.sort()
     ends: dict[Place, int] = {}
     for number, (first, _) in enumerate(members, 1):
         ends[first] = number

@@ -254,11 +254,3 @@ def check_number(name: str, value: int | None, low: int, high: int) -> None:
     """
     if value is not None and not low <= value <= high:
         raise BadValue(name, value, f"a whole number in {low}..{high}")
-
-
-def line_order(topic: str, name: str, kind: str, texts: Mapping[str, str | None]) -> tuple[object, ...]:
-    """Orders lines of the registry that name one subscription: of those the last one counts, for everybody.
-
-    Nobody but a stranger writes two, and how they lie in the table says nothing of them.
-    """
-    return topic, name, kind, sorted((policy, text or "") for policy, text in texts.items())

@@ -17,6 +17,7 @@ from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import actions
 from pipeline.delta.logs.logfiles import log_files
 from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.prepared import PreparedStore
 from pipeline.maintenance.rounds import Done, maintain
 from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX, MESSAGES, REDELIVERY, SEGMENTS, Table
@@ -53,12 +54,14 @@ def sharply(spark: SparkSession, warehouse: Warehouse, retain_ms: int, observe: 
 def vacuum_at_once(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: int) -> None:  # noqa: ARG001
     """The rule of `trim.vacuum` to the second: Delta's own knows whole hours only, which no test has.
 
-    Files go that are neither live nor named as removed by an entry behind the first one of the log.
+    Files go that are neither live nor named as removed by an entry behind the first one of the log. Prepared ones stay:
+    they are minutes old at most when they become visible, and Delta keeps what is younger than hours.
     """
     files, folder = Files().folder(warehouse.path(table)), warehouse.path(table)
     first, *later = versions(folder)
     said = [action for version in later for action in actions(Files(), folder, version)]
     kept = {unquote(each["remove"]["path"]) for each in said if "remove" in each} | live_files(warehouse.root, table)
+    kept |= {file.path for each in PreparedStore(Files(), folder).all() for part in each.parts for file in part.files}
     began = files.get_file_info(f"_delta_log/{first:020d}.json").mtime_ns
     for file in data_files(files):
         # A store knows whole seconds: what is as old as the entry may be prepared for a version to come.

@@ -28,7 +28,6 @@ from pipeline.client.subscribing.subscriptions import (
     Subscription,
     active,
     change,
-    counted,
     row_of,
     subscribe,
     subscriptions,
@@ -173,7 +172,7 @@ def _register_new(root: str, topics: Sequence[str], name: str, consumer_type: Co
     """
 
     def decide(registry: DeltaTable) -> Change | None:
-        found = counted(active(registry, _of(topics, name)))
+        found = {each.named: each for each in active(registry, _of(topics, name))}
         for topic in topics:
             _check_same(found.get((topic, name)), consumer_type, how)
         there = {topic for topic, _ in found}

@@ -6,7 +6,7 @@ registered, and no version of the table lacks a subscription whose policies chan
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from pipeline.subscriptions.audience import wrong_names
 from pipeline.subscriptions.destination import same_topic
 from pipeline.subscriptions.guards import Guard
 from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.lines import COLUMNS, RegistryLine, counted
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.sought import Sought
 from schemas import DELIVERIES, REDELIVERY, SUBSCRIPTIONS
@@ -29,19 +30,8 @@ from state.buckets import MAX_TICK
 
 TYPES = ("exclusive", "failover", "shared", "key_shared")
 STARTS = ("earliest", "latest")
-_ACTIVE = f"""
-    SELECT topic, subscription AS name,
-        CASE WHEN type IN {TYPES} THEN type ELSE 'shared' END AS type,
-        start, tick_ms, policies
-    FROM registry
-    WHERE active AND tick_ms BETWEEN 1 AND {MAX_TICK} AND TRIM(topic) <> '' AND TRIM(subscription) <> '' AND {{whose}}
-    ORDER BY topic, name
-"""  # noqa: S608 - our own words
-
+_ACTIVE = f"SELECT {', '.join(COLUMNS)} FROM registry WHERE active AND {{whose}} ORDER BY topic, subscription"  # noqa: S608
 _NAMES = "SELECT DISTINCT topic, subscription FROM registry"
-_STATED = f"""
-    SELECT topic, subscription, policies, tick_ms BETWEEN 1 AND {MAX_TICK} AS ticks FROM registry WHERE active
-"""  # noqa: S608 - our own words
 
 
 @dataclass(frozen=True)
@@ -238,13 +228,8 @@ def with_policies(root: str, found: Subscription, policies: Policies) -> Subscri
 
 
 def line_of(registry: DeltaTable, name: Name) -> Subscription | None:
-    """The active line of a subscription; of several the one that ingest follows."""
-    return counted(active(registry, named_in_sql(name))).get(name)
-
-
-def counted(lines: Iterable[Subscription]) -> dict[Name, Subscription]:
-    """Lines by topic and subscription; of several the one that ingest follows."""
-    return {each.named: each for each in sorted(lines, key=_settings)}
+    """The active line of a subscription; of several the one that counts."""
+    return next(iter(active(registry, named_in_sql(name))), None)
 
 
 def existing(found: Subscription | None, name: Name) -> Subscription:
@@ -279,27 +264,32 @@ def subscriptions(root: str) -> list[Subscription]:
 
 def active(registry: DeltaTable, whose: str = "TRUE") -> list[Subscription]:
     """The same of the registry at a version, of all or of those that a condition names."""
-    rows = (
-        row
-        for row in query(_ACTIVE.format(whose=whose), registry=registry)
-        if wrong_names(row["topic"], row["name"]) is None
-    )
-    return [Subscription(**{**row, "start": _start(row["start"]), **_read(row["policies"])}) for row in rows]
+    return [_of_line(line) for line in _lines(registry, whose) if _can_be_said(line)]
 
 
 def unclear(registry: DeltaTable) -> set[Name]:
     """Active subscriptions whose tick, or one of whose policies, cannot be followed as the registry says it."""
-    return {(row["topic"], row["subscription"]) for row in query(_STATED, registry=registry) if _is_unclear(row)}
+    return {line.named for line in _lines(registry) if line.wrong or not _ticks(line)}
 
 
-def _settings(line: Subscription) -> tuple[int, int, bool]:
-    """Orders lines that name one subscription: the last one counts."""
-    return -line.tick_ms, 0 if line.sought is None else line.sought.life, line.start == "earliest"
+def _lines(registry: DeltaTable, whose: str = "TRUE") -> Collection[RegistryLine]:
+    """The lines that count, by topic and name."""
+    return counted(map(RegistryLine.of_row, query(_ACTIVE.format(whose=whose), registry=registry))).values()
 
 
-def _start(text: str | None) -> str:
-    """Where a line begins, as ingest reads it: what it does not know is `latest`."""
-    return text if text is not None and (text in STARTS or Sought.of_text(text)) else "latest"
+def _can_be_said(line: RegistryLine) -> bool:
+    return wrong_names(line.topic, line.name) is None and _ticks(line)
+
+
+def _ticks(line: RegistryLine) -> bool:
+    return 1 <= line.tick_ms <= MAX_TICK
+
+
+def _of_line(line: RegistryLine) -> Subscription:
+    """What stages follow of a line. A start that they do not know is `latest`."""
+    start = line.start if line.start in STARTS or line.subscription.sought else "latest"
+    texts = None if line.wrong is None else dict(line.texts)
+    return Subscription(line.topic, line.name, line.type, start, line.tick_ms, line.policies, texts)
 
 
 def _begun(root: str, line: Subscription) -> Subscription:
@@ -358,16 +348,3 @@ def row_of(line: Subscription, *, active: bool) -> dict[str, object]:
         "policies": line.policies.as_map() or None,
         "active": active,
     }
-
-
-def _read(texts: Mapping[str, str | None] | None) -> dict[str, Any]:
-    """Policies as stages read them, and what the registry says when they cannot all be followed."""
-    told = dict(texts or ())
-    try:
-        return {"policies": Policies.of_map(told)}
-    except BadValue:
-        return {"policies": Policies.followed(told), "unclear": told}
-
-
-def _is_unclear(row: Mapping[str, Any]) -> bool:
-    return not row["ticks"] or "unclear" in _read(row["policies"])

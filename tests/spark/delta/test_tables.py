@@ -180,12 +180,12 @@ def test_the_registry_is_read_without_a_job_as_spark_reads_it(
     versions = range(registry.version() + 1)
     with monkeypatch.context() as patch:
         patch.setattr(Warehouse, "read", lambda *_: pytest.fail("read by Spark"))
-        found = [registry.at(version) for version in versions]
+        found = [registry.at(version).subscriptions for version in versions]
     assert [sorted(name for _, name in each) for each in found[-4:]] == [[*"abc"], [*"ac"], ["c"], ["c"]]
     assert found[-1]["t", "c"].tick_ms == 7
     monkeypatch.setattr(Files, "local", lambda *_: None)
     other, some = Registry(spark, warehouse), (0, *versions[-4:])
-    assert [other.at(version) for version in some] == [found[version] for version in some]
+    assert [other.at(version).subscriptions for version in some] == [found[version] for version in some]
 
 
 def test_a_version_that_begins_before_a_cut_log_is_left_to_spark(
@@ -195,7 +195,7 @@ def test_a_version_that_begins_before_a_cut_log_is_left_to_spark(
     warehouse = Warehouse(copytree(empty_warehouse(300_000), folder))
     for number in range(4):
         subscribe(folder, Subscription("t", f"s{number}"))
-    assert len(Registry(spark, warehouse).at(4)) == 4
+    assert len(Registry(spark, warehouse).at(4).lines) == 4
     log = Path(folder, SUBSCRIPTIONS.name, "_delta_log")
     spark.sql(f"ALTER TABLE delta.`{warehouse.path(SUBSCRIPTIONS)}` SET TBLPROPERTIES ('a' = 'b')")
     subscribe(folder, Subscription("t", "s4"))
@@ -205,6 +205,6 @@ def test_a_version_that_begins_before_a_cut_log_is_left_to_spark(
     registry = Registry(spark, warehouse)
     with monkeypatch.context() as patch:
         patch.setattr(Warehouse, "read", lambda *_: pytest.fail("read by Spark"))
-        assert len(registry.at(registry.version())) == 5
+        assert len(registry.at(registry.version()).lines) == 5
     with pytest.raises(PySparkException):
         registry.at(5)

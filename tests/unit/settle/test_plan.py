@@ -28,7 +28,9 @@ def test_what_was_refused_was_released_in_this_batch_or_before(monkeypatch: pyte
     settle: Any = object.__new__(Settle)
     settle._last, settle._written, settle._opened, settle._follows = None, [], {}, False
     settle._moves = SimpleNamespace(any=False)
-    settle._registry = SimpleNamespace(version=lambda: 1, at=lambda _: {("t", "s"): None})
+    settle._registry = SimpleNamespace(
+        version=lambda: 1, at=lambda _: SimpleNamespace(acknowledging={("t", "s"): None})
+    )
     settle._presence = SimpleNamespace(marker=lambda _: 1)
     settle._files, settle._warehouse = None, SimpleNamespace(path=lambda _: "", root="")
     plan = settle._plan(1_000, patient=False)

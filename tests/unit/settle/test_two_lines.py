@@ -63,9 +63,10 @@ def test_of_two_lines_of_one_subscription_one_counts_for_everybody(stages: Stage
 @pytest.mark.parametrize("start", ["9999999999999999999@0:0", "1@9999999999999999999:0", "1@0:4294967296"])
 @pytest.mark.parametrize("joined", [False, True])
 def test_a_seek_to_what_cannot_be_is_refused(stages: Stages, start: str, *, joined: bool) -> None:
-    """Its life, or its ledger, fits no column: ingest ended at each start."""
+    """Its life, or its ledger, fits no column: ingest ended at each start. A line that can be followed goes on."""
     append(stages.root, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [line(subscription="other"), line()][: 1 + joined]))
     assert stages.ingest()
+    append(stages.root, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [line(subscription="lost", start=start)]))
     append(stages.root, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [line(start=start, policies=LAST)]))
     assert goes_on(stages) == 1 + joined
     rows = open_table(stages.root, REJECTED_INGEST).to_pyarrow_table().to_pylist()

@@ -59,7 +59,7 @@ def test_who_registers_while_ingest_stands_costs_no_reading_of_each_version(
     known = [("t", f"s{number}") for number in range(MANY)]
     assert registry.gone_between(known, begin, end) == {("t", "s5")}
     assert len(read) == 2
-    assert len(registry.at(end)) == MANY - 1
+    assert len(registry.at(end).lines) == MANY - 1
 
 
 def test_the_files_of_the_registry_are_merged(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
