@@ -8,8 +8,8 @@ Four messages of two ledgers in buckets of 512 ms (`bits` is 9), keys rounded up
 
     >>> due = np.array([1_000, 1_030, 1_100, 9_000])
     >>> data = encode_chunk(np.array([7, 7, 7, 8]), np.array([0, 1, 5, 0]), due, tick_ms=1_000)
-    >>> told = describe_chunk(data)
-    >>> told.bits, told.count, told.first_due, told.last_due, told.ledger_ids
+    >>> header = describe_chunk(data)
+    >>> header.bits, header.count, header.first_due, header.last_due, header.ledger_ids
     (9, 4, 1024, 9216, (7, 8))
     >>> chunk = Chunk.from_bytes(data)
     >>> runs = chunk.runs()

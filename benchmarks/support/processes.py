@@ -89,7 +89,7 @@ def memory(root: int, proc: Path = Path("/proc")) -> dict[str, Memory]:
     """Memory of a job by kind of process, now; `root` is the Python driver."""
     found = dict.fromkeys(KINDS, Memory())
     for folder in tree(root, proc):
-        status, parts = _told(folder / "status"), _told(folder / "smaps_rollup")
+        status, parts = _fields(folder / "status"), _fields(folder / "smaps_rollup")
         kind = JVM if status.get("Name") == "java" else DRIVER if folder.name == str(root) else WORKERS
         resident, peak = (int(kb.split()[0]) << 10 for kb in (parts.get("Pss", "0"), status.get("VmHWM", "0")))
         found[kind] = Memory(found[kind].resident + resident, found[kind].peak + peak)
@@ -120,7 +120,7 @@ def _stat(folder: Path) -> list[str]:
         return []
 
 
-def _told(file: Path) -> dict[str, str]:
+def _fields(file: Path) -> dict[str, str]:
     """The lines `Name: value` of a file; none when the process is gone."""
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -33,7 +33,7 @@ TIMES = {
 """Fields that hold an instant, in ms UTC or as a datetime, and their names in JSON."""
 POSITIONS = ("oldest", "position")
 """Fields that hold (ledger, entry)."""
-_NAMES = {"asked": "where", "by": "issued_by", "told": "details"}
+_NAMES = {"asked": "where", "by": "issued_by"}
 """Fields of the client that have another name in JSON."""
 
 
@@ -70,8 +70,8 @@ def _named(name: str, value: Any) -> tuple[str, Any]:  # noqa: ANN401 - what a f
         return name, "{}:{}".format(*value)
     if name in TIMES:
         return TIMES[name], iso(value) if isinstance(value, int) else _form(value)
-    if name == "told" and isinstance(value, Mapping):
-        return _NAMES[name], record(**value)
+    if name == "details" and isinstance(value, Mapping):
+        return name, record(**value)
     return _NAMES.get(name, name), _form(value)
 
 

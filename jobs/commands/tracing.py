@@ -65,7 +65,7 @@ def _step(step: Step) -> str:
     at = _NO_TIME if step.at is None else iso(step.at)
     whose = "" if step.subscription is None else f"{printable(step.subscription)}: "
     again = f", redelivery {step.redelivery_count}" if step.redelivery_count else ""
-    return f"  {at}  {whose}{_words(step.what, step.told)}{again}"
+    return f"  {at}  {whose}{_words(step.what, step.details)}{again}"
 
 
 def _words(what: str, details: Mapping[str, Fact]) -> str:  # noqa: PLR0911 - a line for each kind of step

@@ -205,8 +205,8 @@ def shaped(root: str, backlogs: Iterable[Backlog], lives: Mapping[Name, Incarnat
     for each in backlogs:
         name = (each.topic, each.subscription)
         count = held.get((*name, lives[name].number), 0) if name in lives else 0
-        told = lines.get(name, Policies())
-        yield replace(each, held=count, paused=told.paused, max_rate=told.max_rate, guard_error=failing.get(name))
+        own = lines.get(name, Policies())
+        yield replace(each, held=count, paused=own.paused, max_rate=own.max_rate, guard_error=failing.get(name))
 
 
 def pending_by_key(

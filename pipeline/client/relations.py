@@ -32,8 +32,8 @@ def relation(name: str, rows: pa.Table) -> Iterator[tuple[str, dict[str, DeltaTa
     files.
     """
     if rows.num_rows <= _SPELLED_OUT:
-        told = zip(*(rows.column(each).to_pylist() for each in rows.column_names), strict=True)
-        yield _values(list(told), rows.column_names), {}
+        lines = zip(*(rows.column(each).to_pylist() for each in rows.column_names), strict=True)
+        yield _values(list(lines), rows.column_names), {}
         return
     with TemporaryDirectory() as folder:
         write_deltalake(folder, rows)
@@ -43,6 +43,6 @@ def relation(name: str, rows: pa.Table) -> Iterator[tuple[str, dict[str, DeltaTa
 def _values(rows: Sequence[Row], names: Sequence[str]) -> str:
     """Rows as a subquery, with texts quoted."""
     lines = (", ".join(quoted(each) if isinstance(each, str) else str(each) for each in row) for row in rows)
-    told = ", ".join(f"({line})" for line in lines)
+    values = ", ".join(f"({line})" for line in lines)
     named = (f"column{place} AS {name}" for place, name in enumerate(names, 1))
-    return f"SELECT {', '.join(named)} FROM (VALUES {told})"  # noqa: S608 - quoted
+    return f"SELECT {', '.join(named)} FROM (VALUES {values})"  # noqa: S608 - quoted

@@ -51,8 +51,8 @@ def _followed(rows: pa.Table) -> Iterator[Finding]:
     """Somebody wrote such rows by hand, and wonders why nothing happened."""
     reasons = Counter(reason for reason in wrong(rows).to_pylist() if reason is not None)
     if reasons:
-        told = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
-        yield note("command_not_followed", COMMANDS.name, told)
+        text = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
+        yield note("command_not_followed", COMMANDS.name, text)
 
 
 def _undoing(said: Withdrawals) -> Iterator[Finding]:
@@ -65,8 +65,8 @@ def _undoing(said: Withdrawals) -> Iterator[Finding]:
 
 def _naming(look: Look, said: Withdrawals, rows: pa.Table) -> Iterator[Finding]:
     """What is named was in the log when it was named; a row by hand may name anything."""
-    (told,) = query(_NEXT, t=look.table(SEGMENTS).delta)
-    following = told["ledger"] or 0
+    (row,) = query(_NEXT, t=look.table(SEGMENTS).delta)
+    following = row["ledger"] or 0
     topics: dict[str, list[PositionSet]] = defaultdict(list)
     standing: dict[str, list[PositionSet]] = defaultdict(list)
     undos = set(rows.filter(pc.equal(rows.column("kind"), UNDO)).column("command_id").to_pylist())
@@ -130,8 +130,8 @@ def _ignored(look: Look, said: Withdrawals, rows: pa.Table) -> Iterator[Finding]
             PositionSet.at(ledgers[due >= since], entries[due >= since]) & positions for since, positions in cancels
         )
         if len(late):
-            told = f"{len(late):,} positions were delivered that had been cancelled more than a day before"
-            yield error("cancelled_and_delivered", f"{of.topic}/{of.subscription}", told, _REMEDY)
+            text = f"{len(late):,} positions were delivered that had been cancelled more than a day before"
+            yield error("cancelled_and_delivered", f"{of.topic}/{of.subscription}", text, _REMEDY)
 
 
 def _left_out(look: Look, said: Withdrawals) -> Iterator[Finding]:

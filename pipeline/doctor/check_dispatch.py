@@ -222,25 +222,25 @@ def _findings(look: Look, found: pa.Table, gone: int) -> Iterator[Finding]:
     own = pc.subtract(found["released"], found["later"])
     lost = found.filter(pc.and_(pc.greater(own, found["unread"]), none))
     # What was in prepared files that are gone is a finding of its own, with its own remedy.
-    for subject, text in positions.told(lost) if lost.num_rows > gone else ():
+    for subject, text in positions.described(lost) if lost.num_rows > gone else ():
         lost_text = f"{text} released, and dispatch has read them and not handed them over"
         yield error("not_delivered", subject, lost_text, look.rebuild(DISPATCH))
     held_too = pc.and_(pc.greater(found["held"], 0), pc.greater(pc.add(handed, found["held"]), own))
     held_too = pc.and_(held_too, pc.greater(own, 0))
-    for subject, text in positions.told(found.filter(held_too)):
+    for subject, text in positions.described(found.filter(held_too)):
         remedy = f"pause {subject}, stop dispatch, and delete one row of each from `held`; what is delivered stays so"
         yield error("held_twice", subject, f"{text} in `held` and there or in `deliveries` once more", remedy)
     again = pc.and_(pc.greater(found["released"], 1), _comes_again(found))
-    for subject, text in positions.told(found.filter(again)):
+    for subject, text in positions.described(found.filter(again)):
         remedy = (
             "acknowledge each once: that settles both; whoever does not acknowledge tells them by `redelivery_count`"
         )
         yield error("released_twice", subject, f"{text} in `redelivery` twice with one redelivery count", remedy)
     twice = found.filter(pc.and_(pc.greater(handed, own), pc.greater(found["released"], 0)))
-    for subject, text in positions.told(twice):
+    for subject, text in positions.described(twice):
         remedy = "restore `deliveries` from before, or tell the consumers: rows are never taken back"
         yield error("delivered_twice", subject, f"{text} in `deliveries` more than once", remedy)
     unknown = found.filter(pc.and_(pc.greater(handed, 0), pc.equal(found["released"], 0)))
-    for subject, text in positions.told(unknown):
+    for subject, text in positions.described(unknown):
         remedy = "restore `redelivery` from the same copy as `deliveries`; a rebuild would deliver them once more"
         yield error("not_released", subject, f"{text} delivered and not in `redelivery`", remedy)

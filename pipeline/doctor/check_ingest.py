@@ -33,12 +33,12 @@ _FEW = 20
 class Taken:
     """A batch of ingest, by its notes: from a place of the inbox up to another, and the rows that it wrote.
 
-    `told`: it looked at versions that are no appends. `left` are files that it did not read, by version and path.
+    `looked`: it looked at versions that are no appends. `left` are files that it did not read, by version and path.
     """
 
     begin: Place
     end: Place
-    told: bool
+    looked: bool
     left: frozenset[tuple[int, str]]
     rows: dict[str, int] = field(default_factory=dict)
 
@@ -135,7 +135,7 @@ def _no_appends(look: Look, inbox: Log, batches: Sequence[Taken], again: Collect
         elif change.version in listed:
             text += f"; {listed[change.version].get('rows', 'unknown')} rows of it were not taken in"
             yield warning(REASON, INBOX.name, text, f"{listed[change.version].get('remedy', _AGAIN)}; {_NOTE}")
-        elif not passed.told:
+        elif not passed.looked:
             text += "; rows that it added or changed never come"
             yield error(REASON, INBOX.name, text, f"{_AGAIN}; {_NOTE}")
 
@@ -144,8 +144,8 @@ def _listed(look: Look) -> dict[int, dict[str, str]]:
     """What ingest says of versions that it has listed."""
     sql = f"SELECT properties FROM t WHERE reason = '{REASON}'"  # noqa: S608 - our own words
     found = query(sql, t=look.table(REJECTED_INGEST).delta)
-    told = (dict(row["properties"] or ()) for row in found)
-    return {int(each["version"]): each for each in told if each.get("version", "").isdecimal()}
+    properties = (dict(row["properties"] or ()) for row in found)
+    return {int(each["version"]): each for each in properties if each.get("version", "").isdecimal()}
 
 
 def _files(batches: Sequence[Taken], files: Sequence[Added]) -> Iterator[Finding]:
@@ -159,13 +159,13 @@ def _files(batches: Sequence[Taken], files: Sequence[Added]) -> Iterator[Finding
             found[holding][place[0]] = found[holding].get(place[0], 0) + rows
     if found[0]:
         remedy = f"send the rows of these versions once more; {_NOTE}"
-        yield error("not_taken", INBOX.name, f"{_told(found[0])} were passed over by ingest", remedy)
+        yield error("not_taken", INBOX.name, f"{_described(found[0])} were passed over by ingest", remedy)
     if found[2]:
         remedy = "tell the consumers: they get these messages twice"
-        yield error("taken_twice", INBOX.name, f"{_told(found[2])} were taken twice by ingest", remedy)
+        yield error("taken_twice", INBOX.name, f"{_described(found[2])} were taken twice by ingest", remedy)
 
 
-def _told(rows: dict[int, int]) -> str:
+def _described(rows: dict[int, int]) -> str:
     few = ", ".join(map(str, sorted(rows)[:_FEW])) + (f" and {len(rows) - _FEW} more" if len(rows) > _FEW else "")
     return f"{sum(rows.values()):,} rows of versions {few}"
 

@@ -95,7 +95,7 @@ def _passed_over(look: Look, cursors: dict[Name, CursorRows]) -> Iterator[Findin
                 _add(lost, rows, cursors)
         before = noted.note
     for name, positions in sorted(lost.items()):
-        for subject, text in _told(name, positions - _of(cursors[name])):
+        for subject, text in _described(name, positions - _of(cursors[name])):
             yield error("passed_over", subject, f"{text} released and passed over by settle", _seek(look, name))
 
 
@@ -143,7 +143,7 @@ def _never_again(look: Look, cursors: dict[Name, CursorRows], released: int) -> 
         waits = {key: left - later[key[0]] for key, left in waits.items()}
     for name in sorted({key[0] for key in waits}):
         lost = PositionSet.union(left for key, left in waits.items() if key[0] == name)
-        for subject, text in _told(name, lost):
+        for subject, text in _described(name, lost):
             yield error("retry_gone", subject, f"{text} to come again, and in no row of `segments`", _seek(look, name))
 
 
@@ -162,7 +162,7 @@ def _take_out(waits: dict[_Round, PositionSet], row: dict[str, Any], cursors: di
             waits[key] -= PositionSet.of_runs(Chunk.from_bytes(row["chunk"]).runs())
 
 
-def _told(name: Name, positions: PositionSet) -> Iterator[tuple[str, str]]:
+def _described(name: Name, positions: PositionSet) -> Iterator[tuple[str, str]]:
     """Positions for people, if there are any: of whom, how many, and the first of them."""
     count = len(positions)
     if count:

@@ -159,14 +159,14 @@ def _with_until(taken: Taken) -> pa.Table:
 
 def _findings(look: Look, found: pa.Table) -> Iterator[Finding]:
     lost = found.filter(pc.and_(pc.greater(found["asked"], 0), pc.equal(found["given"], 0)))
-    for subject, text in positions.told(lost):
+    for subject, text in positions.described(lost):
         remedy = look.rebuild(SCHEDULE)
         yield error("not_released", subject, f"{text} due and not in `redelivery`: lost in the schedule", remedy)
     twice = found.filter(pc.greater(found["given"], 1))
-    for subject, text in positions.told(twice):
+    for subject, text in positions.described(twice):
         remedy = "stop all stages and tell us: this must not happen"
         yield error("released_twice", subject, f"{text} more than once in `redelivery`", remedy)
     unknown = found.filter(pc.and_(pc.equal(found["there"], 0), pc.greater(found["given"], 0)))
-    for subject, text in positions.told(unknown):
+    for subject, text in positions.described(unknown):
         remedy = "restore `messages` from the copy that has them, or all tables from one copy (docs/operations.md)"
         yield error("not_a_message", subject, f"{text} in `redelivery` and not in `messages`", remedy)

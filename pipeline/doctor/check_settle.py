@@ -39,13 +39,13 @@ _NEW_LIVES = (
 
 def settled(look: Look) -> Iterator[Finding]:
     """What subscriptions need that acknowledge, or have messages with another due time: a settle that moves."""
-    told = {
+    policies_of = {
         (row["topic"], row["subscription"]): dict(row["policies"])
         for row in query(_POLICIES, t=look.table(SUBSCRIPTIONS).delta)
     }
-    for name, policies in told.items():
+    for name, policies in policies_of.items():
         yield from _policies(look, name, policies)
-    names = {name for name, policies in told.items() if policies.get("ack") == "true"}
+    names = {name for name, policies in policies_of.items() if policies.get("ack") == "true"}
     last = look.table(CURSORS).log.last(SETTLE)
     if names or (last is not None and last[1].note.get("follows")):
         cursors = by_name(query(NEWEST.format(rows="t"), t=look.table(CURSORS).delta))
@@ -74,9 +74,9 @@ def _letters(look: Look) -> Iterator[Finding]:
 
 def _says(inbox: Opened, version: int, noted: Commit) -> bool:
     """Whether a version of `inbox` has dead letters of a batch."""
-    told = (each.get("txn") or {} for each in inbox.log.actions(version) or [])
+    names = (each.get("txn") or {} for each in inbox.log.actions(version) or [])
     return any(
-        each.get("version") == _number(noted) and str(each.get("appId")).startswith(APPLICATION) for each in told
+        each.get("version") == _number(noted) and str(each.get("appId")).startswith(APPLICATION) for each in names
     )
 
 
@@ -132,5 +132,5 @@ def _behind(look: Look, last: tuple[int, Commit] | None) -> Iterator[Finding]:
 
 def _ms(opened: Opened, version: int) -> int:
     """When a version was committed, ms UTC."""
-    told: Any = info_of(opened.log.actions(version) or []).get("timestamp")
-    return int(told) if isinstance(told, int) else 0
+    timestamp: Any = info_of(opened.log.actions(version) or []).get("timestamp")
+    return int(timestamp) if isinstance(timestamp, int) else 0

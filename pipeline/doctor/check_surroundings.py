@@ -87,14 +87,14 @@ def sources(look: Look) -> Iterator[Finding]:
     for name in keys(files, look.root):
         last, others = SourceNotes(files, look.root, name, f"{SOURCES}{name}").last(entries)
         if others:
-            told = f"versions {', '.join(map(str, others[:_SHOWN]))} of `inbox` note places under its name"
+            text = f"versions {', '.join(map(str, others[:_SHOWN]))} of `inbox` note places under its name"
             remedy = "ask who appends there; the source goes on where it was"
             remedy = remedy if last is not None else "give the source another name in the profile"
-            yield warning("noted_by_others", name, told, remedy)
+            yield warning("noted_by_others", name, text, remedy)
     for found in noted_by_others(look.root):
-        told = f"the number {found.number} under its name is not its own, allowed: {found.allowed}"
+        text = f"the number {found.number} under its name is not its own, allowed: {found.allowed}"
         remedy = "find out how far it is, and append once to `inbox` with the right number under that name (`txn`)"
-        yield warning("noted_by_others", found.name, told, remedy)
+        yield warning("noted_by_others", found.name, text, remedy)
 
 
 def guards(look: Look) -> Iterator[Finding]:
@@ -125,5 +125,5 @@ def rejected(look: Look) -> Iterator[Finding]:
         sql = f"SELECT {reason} AS reason, COUNT(*) AS n FROM t {where} GROUP BY 1 ORDER BY 2 DESC LIMIT {_SHOWN}"  # noqa: S608
         found = query(sql, t=look.table(table).delta)
         if found:
-            told = ", ".join(f"{row['n']:,} {row['reason']}" for row in found)
-            yield note("rejected", table.name, told)
+            text = ", ".join(f"{row['n']:,} {row['reason']}" for row in found)
+            yield note("rejected", table.name, text)

@@ -73,9 +73,9 @@ def _restore(look: Look, table: Table, log: Log) -> str:
     """What brings columns back, or takes partitions off: the version before all that has others, or is partitioned."""
     bad = log.newest
     for version in reversed(log.versions[-_READ:]):
-        told = next((each["metaData"] for each in log.actions(version) or () if each.get("metaData")), None)
-        if told is not None:
-            if has_columns(table, told["schemaString"]) and not told.get("partitionColumns"):
+        metadata = next((each["metaData"] for each in log.actions(version) or () if each.get("metaData")), None)
+        if metadata is not None:
+            if has_columns(table, metadata["schemaString"]) and not metadata.get("partitionColumns"):
                 break
             bad = version
     if bad - 1 not in log.versions:

@@ -86,9 +86,9 @@ def refused(opened: Opened, where: str, keys: Keys) -> pa.Table:
 
 def _named(opened: Opened, keys: Keys) -> str:
     """The keys in SQL. A table of an earlier version of this project has no rounds."""
-    told = ", ".join(key for key in keys if key != "number")
+    names = ", ".join(key for key in keys if key != "number")
     has = any(field.name == "round" for field in opened.delta.schema().fields)
-    return told if keys != AGAIN else f"{told}, {ROUND if has else 'redelivery_count'} AS number"
+    return names if keys != AGAIN else f"{names}, {ROUND if has else 'redelivery_count'} AS number"
 
 
 def kept(rows: pa.Table, keys: Keys) -> pa.Table:
@@ -172,7 +172,7 @@ def side_by_side(sides: Mapping[str, pa.Table], keys: Keys = KEYS) -> pa.Table:
     return _total(pa.concat_tables(parts), tuple(sides), (*keys, "entry_id"))
 
 
-def told(found: pa.Table) -> Iterator[tuple[str, str]]:
+def described(found: pa.Table) -> Iterator[tuple[str, str]]:
     """Positions for people, by topic and subscription: how many, and the first of them."""
     names = pc.binary_join_element_wise(found["topic"], found["subscription"], "/")
     for name in sorted(pc.unique(names).to_pylist()):

@@ -25,8 +25,8 @@ class Standing:
     @cached_property
     def owner(self) -> str | None:
         """The identity of the query; None before its first start, and when it cannot be read."""
-        told = self._json("metadata")
-        return None if told is None else str(told.get("id"))
+        metadata = self._json("metadata")
+        return None if metadata is None else str(metadata.get("id"))
 
     @property
     def begun(self) -> bool:

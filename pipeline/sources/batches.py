@@ -156,8 +156,8 @@ class Batches:
             problem = "none of the places that `inbox` notes under its name is its own (_sources/*.key)"
             raise SourcePlaceGone(self._source.name, problem)
         if others:
-            told = ", ".join(map(str, others))
-            _LOG.warning("source %s: versions %s of inbox note places that are not its own", self._source.name, told)
+            listed = ", ".join(map(str, others))
+            _LOG.warning("source %s: versions %s of inbox note places that are not its own", self._source.name, listed)
         return last
 
     def _commit(self, files: Sequence[DataFile], owner: str, batch: int, place: Place | None) -> None:

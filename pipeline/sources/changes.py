@@ -24,8 +24,8 @@ _HASH, _NUMBER, _TIMES = "delayline_hash", "delayline_number", "delayline_times"
 
 def changes(files: Files, path: str, begin: Offset, end: Offset, columns: Collection[str]) -> list[Change]:
     """Those that a batch passes. Reads one small file for each version."""
-    told = ((version, entry(files, path, version) or ()) for version in range(begin[0], end[0] + (end[1] >= 0)))
-    found = (Change.of(version, actions, columns) for version, actions in told)
+    entries = ((version, entry(files, path, version) or ()) for version in range(begin[0], end[0] + (end[1] >= 0)))
+    found = (Change.of(version, actions, columns) for version, actions in entries)
     return [change for change in found if change is not None]
 
 

@@ -104,7 +104,7 @@ class Door(ABC):
         return None
 
     @abstractmethod
-    def behind(self, told: Mapping[str, Any]) -> int | str:
+    def behind(self, progress: Mapping[str, Any]) -> int | str:
         """How many rows are yet to be read, by what Spark says of the stream in a progress; or why nobody knows."""
 
 

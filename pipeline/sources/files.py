@@ -57,8 +57,8 @@ class FileSource(Door):
         """
         self._source, self._field = source, source.field("address")
         self._format, _, rest = source.address.partition(":")
-        path, _, told = rest.partition("?")
-        self._path, self._options = one_spelling(path), dict(parse_qsl(told, keep_blank_values=True))
+        path, _, query = rest.partition("?")
+        self._path, self._options = one_spelling(path), dict(parse_qsl(query, keep_blank_values=True))
         known = FORMATS[self._format]
         if unknown := next((name for name in self._options if name not in known), None):
             raise BadSetting(self._field, f"option {unknown}", ", ".join(known))
@@ -127,7 +127,7 @@ class FileSource(Door):
     def _reader(self, reader: Any) -> Any:  # noqa: ANN401 - of rows, or of a stream
         return reader.format(self._format).options(**self._options).schema(str(self._source.columns))
 
-    def behind(self, told: Mapping[str, Any]) -> int | str:  # noqa: ARG002 - a progress tells no rows
+    def behind(self, progress: Mapping[str, Any]) -> int | str:  # noqa: ARG002 - a progress tells no rows
         """See `Door`."""
         return "files that are not read yet are not opened to be counted"
 

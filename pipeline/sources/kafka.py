@@ -89,12 +89,12 @@ class KafkaSource(Door):
             self._connected = self._kept.enter_context(self._admin(spark))
         try:
             with self._understood():
-                told = self._described(spark, self._connected).topicId()
+                known = self._described(spark, self._connected).topicId()
         except BaseException:
             self.close()
             raise
         return (
-            None if told.equals(java_class(spark, "org.apache.kafka.common.Uuid").ZERO_UUID) else str(told.toString())
+            None if known.equals(java_class(spark, "org.apache.kafka.common.Uuid").ZERO_UUID) else str(known.toString())
         )
 
     def close(self) -> None:
@@ -143,9 +143,9 @@ class KafkaSource(Door):
         """See `Door`. Records that say how a transaction ended are counted, too."""
         return _less(end, begin)
 
-    def behind(self, told: Mapping[str, Any]) -> int | str:
+    def behind(self, progress: Mapping[str, Any]) -> int | str:
         """See `Door`."""
-        latest, end = told.get("latestOffset"), told.get("endOffset")
+        latest, end = progress.get("latestOffset"), progress.get("endOffset")
         return _less(latest, end) if isinstance(latest, dict) and isinstance(end, dict) else NOTHING_YET
 
     def _partitions(self, spark: SparkSession) -> int:

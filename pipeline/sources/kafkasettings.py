@@ -45,17 +45,17 @@ def java_settings(to: Destination, field: str, variables: Mapping[str, str]) -> 
         check_strength(to, variables, [name for name in named if name.startswith(SECRET)])
     except BadValue as error:
         raise BadSetting(field, error.value, error.allowed) from error
-    told = {**named, **to.settings}
-    made = {_SAME[name]: value for name, value in told.items() if name in _SAME}
-    if _USER in told and _PASSWORD in told:
-        made["sasl.jaas.config"] = _login(made.get("sasl.mechanism", "PLAIN"), told[_USER], told[_PASSWORD])
-    if _CA in told:
-        made |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": told[_CA]}
-    if _CERTIFICATE in told and _KEY in told:
+    settings = {**named, **to.settings}
+    made = {_SAME[name]: value for name, value in settings.items() if name in _SAME}
+    if _USER in settings and _PASSWORD in settings:
+        made["sasl.jaas.config"] = _login(made.get("sasl.mechanism", "PLAIN"), settings[_USER], settings[_PASSWORD])
+    if _CA in settings:
+        made |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": settings[_CA]}
+    if _CERTIFICATE in settings and _KEY in settings:
         made |= {
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": Path(told[_CERTIFICATE]).read_text(encoding="utf-8"),
-            "ssl.keystore.key": Path(told[_KEY]).read_text(encoding="utf-8"),
+            "ssl.keystore.certificate.chain": Path(settings[_CERTIFICATE]).read_text(encoding="utf-8"),
+            "ssl.keystore.key": Path(settings[_KEY]).read_text(encoding="utf-8"),
         }
     return made | {"bootstrap.servers": to.servers}
 

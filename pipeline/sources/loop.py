@@ -109,8 +109,8 @@ class SourceLoop:
         # PySpark asks the JVM for each field of a progress, which takes longer than the batch.
         last = query._jsq.lastProgress()  # noqa: SLF001 - the object of the JVM
         if last is not None:
-            (told,) = json.loads(last.json())["sources"]
-            behind = self._door.behind(told)
+            (progress,) = json.loads(last.json())["sources"]
+            behind = self._door.behind(progress)
             known, unknown = (None, behind) if isinstance(behind, str) else (behind, None)
             self._state = replace(self._state, behind=known, unknown=unknown, seen_ms=wall_ms())
 

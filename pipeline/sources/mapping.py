@@ -92,17 +92,17 @@ class InboxRows:
         found = rows.select(*cast, F.expr(self._position).alias("place"))
         missing = F.lit(self._due) & F.coalesce(*(F.col(name).cast("string") for name in _DUE)).isNull()
         why = F.create_map(F.lit(REFUSED), F.concat(F.lit(f"source {self._source.name}: no due time, "), "place"))
-        told = F.map_concat(F.coalesce("properties", F.expr(NO_PROPERTIES)), why)
+        properties = F.map_concat(F.coalesce("properties", F.expr(NO_PROPERTIES)), why)
         marked = {
-            "properties": F.when(missing, told).otherwise(F.col("properties")),
+            "properties": F.when(missing, properties).otherwise(F.col("properties")),
             "deliver_after_ms": F.when(missing, F.lit(REFUSED_MS)).otherwise(F.col("deliver_after_ms")),
         }
         return found.withColumns(marked).select(*INBOX.schema.names)
 
     def refused(self, spark: SparkSession, problems: Sequence[str]) -> DataFrame:
         """Rows that ingest lists in `rejected_ingest`, one for each problem."""
-        told = [f"source {self._source.name}: {each}" for each in problems]
-        rows = spark.createDataFrame([(each,) for each in told], "problem STRING")
+        texts = [f"source {self._source.name}: {each}" for each in problems]
+        rows = spark.createDataFrame([(each,) for each in texts], "problem STRING")
         made = {
             "topic": F.lit(self._source.stage),
             "properties": F.create_map(F.lit(REFUSED), F.col("problem")),

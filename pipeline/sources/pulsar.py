@@ -116,12 +116,12 @@ class PulsarSource(Door):
         """See `Door`."""
         return sum(count_of(place) - count_of(begin.get(partition, "0")) for partition, place in end.items())
 
-    def behind(self, told: Mapping[str, Any]) -> int | str:
+    def behind(self, progress: Mapping[str, Any]) -> int | str:
         """See `Door`. The client says only whether there is more; the REST interface counts, and is asked now and then.
 
         A batch of a producer counts as one.
         """
-        end = told.get("endOffset")
+        end = progress.get("endOffset")
         if self._admin is None:
             return "the profile does not name `admin`, and only the REST interface of Pulsar counts messages"
         if not isinstance(end, dict):

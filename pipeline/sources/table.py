@@ -107,9 +107,9 @@ class DeltaSource(Door):
         """See `Door`."""
         return self._rows(_offset(begin), _offset(end))
 
-    def behind(self, told: Mapping[str, Any]) -> int | str:
+    def behind(self, progress: Mapping[str, Any]) -> int | str:
         """See `Door`."""
-        end = told.get("endOffset")
+        end = progress.get("endOffset")
         if self._files is None or not isinstance(end, dict):
             return NOTHING_YET
         found = self._rows(_offset(end), (newest(self._files, self._path) + 1, EVERYTHING_BEFORE))

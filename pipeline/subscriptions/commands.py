@@ -126,21 +126,21 @@ def due_times(moved: pa.Table, column: str = "deliver_at") -> dict[tuple[Round, 
         column: another one with times, that are to stand in the place of the due times.
     """
     found = {}
-    for told, own in _alike(moved, (*Round._fields, "round")):
+    for columns, own in _alike(moved, (*Round._fields, "round")):
         due = own.column(column).cast(pa.int64()).to_numpy() // 1_000
-        of = Round(*(told[name] for name in Round._fields))
-        found[of, int(told["round"])] = Runs(due, *(filled(own, name) for name in _RUN))
+        of = Round(*(columns[name] for name in Round._fields))
+        found[of, int(columns["round"])] = Runs(due, *(filled(own, name) for name in _RUN))
     return found
 
 
 def _parts(rows: pa.Table) -> Iterator[tuple[Who, Round, Positions]]:
     """The positions of each kind and command, of what it names, and of the round that it makes."""
-    for told, own in _alike(rows, (*_WHO, *Round._fields)):
-        of = Round(*(told[name] for name in Round._fields))
-        yield {name: told[name] for name in _WHO}, of, Positions.of(*(filled(own, name) for name in _RUN))
+    for columns, own in _alike(rows, (*_WHO, *Round._fields)):
+        of = Round(*(columns[name] for name in Round._fields))
+        yield {name: columns[name] for name in _WHO}, of, Positions.of(*(filled(own, name) for name in _RUN))
 
 
 def _alike(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[dict[str, Any], pa.Table]]:
     """The rows that have the same values in some columns, and those."""
-    for told, numbers in grouped(rows, names):
-        yield told, rows.take(pa.array(numbers))
+    for columns, numbers in grouped(rows, names):
+        yield columns, rows.take(pa.array(numbers))

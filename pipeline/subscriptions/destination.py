@@ -172,8 +172,8 @@ def check_strength(to: Destination, variables: Mapping[str, str], secrets: Colle
         stated = named.get(name, named.get(f"{name}s"))
         if stated is not None and to.settings.get(name, stated).upper() != stated.upper():
             raise BadValue("address", f"setting {name}", f"{stated}, as the environment says")
-    told = to.settings.get(_PROTOCOL, _ENCRYPTED[0])
-    if secrets and _PROTOCOL not in named and told.upper() not in _ENCRYPTED:
+    protocol = to.settings.get(_PROTOCOL, _ENCRYPTED[0])
+    if secrets and _PROTOCOL not in named and protocol.upper() not in _ENCRYPTED:
         allowed = f"{' or '.join(_ENCRYPTED)}, unless the variable {ENVIRONMENT}SECURITY_PROTOCOL says else"
         raise BadValue("address", f"setting {_PROTOCOL}", allowed)
 

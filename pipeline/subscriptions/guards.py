@@ -212,11 +212,11 @@ def seen(columns: Mapping[str, pa.Array | pa.ChunkedArray], names: list[str]) ->
         columns: those of `SEEN`, but for the ones that follow from the payload.
         names: of `SEEN`, that are wanted.
     """
-    told = dict(columns)
-    told["payload_bytes"] = pc.fill_null(pc.binary_length(told[PAYLOAD]), 0)
+    values = dict(columns)
+    values["payload_bytes"] = pc.fill_null(pc.binary_length(values[PAYLOAD]), 0)
     if PAYLOAD_TEXT in names:
-        told[PAYLOAD_TEXT] = texts_of(told[PAYLOAD])
-    return pa.table([told[name] for name in names], names=names).cast(pa.schema([SEEN.field(name) for name in names]))
+        values[PAYLOAD_TEXT] = texts_of(values[PAYLOAD])
+    return pa.table([values[name] for name in names], names=names).cast(pa.schema([SEEN.field(name) for name in names]))
 
 
 def _names(condition: str, column: str) -> bool:

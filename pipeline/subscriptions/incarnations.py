@@ -86,14 +86,14 @@ def next_number(lives: Mapping[Name, Incarnation], name: Name) -> int:
     return 1 if last is None else last.number + 1
 
 
-def lives_of(told: Iterable[tuple[Name, Joined]]) -> dict[Name, Incarnation]:
+def lives_of(joins: Iterable[tuple[Name, Joined]]) -> dict[Name, Incarnation]:
     """Every subscription's last life, from the rows that markers have of subscriptions.
 
     They are in the order of markers and ledgers: `LEFT` is below all, so who left and came back in one comes back. Who
     leaves without having joined is forgotten.
     """
     lives: dict[Name, Incarnation] = {}
-    for name, joined in told:
+    for name, joined in joins:
         left = joined.since == LEFT
         if left and name not in lives and joined.life:
             last = lives.get(FORGOTTEN)

@@ -71,15 +71,15 @@ class IngestMemory:
     @classmethod
     def of_tables(cls, spark: SparkSession, warehouse: Warehouse, log: MessageLog, segment_ms: int) -> "IngestMemory":
         """What the tables say; `log` is that of `messages`. Run once, at a start."""
-        told = cls.addressed(Markers(spark, warehouse))
-        (last,) = ask(spark, warehouse, MESSAGES, f"{_LAST_LEDGER} >= {told.next_ledger}")
-        used = told.next_ledger if last["ledger_id"] is None else last["ledger_id"] + 1
-        parked, sparse = _parked_by_files(log.files([Bounds(first_due=told.loaded)]), told.loaded, segment_ms)
+        memory = cls.addressed(Markers(spark, warehouse))
+        (last,) = ask(spark, warehouse, MESSAGES, f"{_LAST_LEDGER} >= {memory.next_ledger}")
+        used = memory.next_ledger if last["ledger_id"] is None else last["ledger_id"] + 1
+        parked, sparse = _parked_by_files(log.files([Bounds(first_due=memory.loaded)]), memory.loaded, segment_ms)
         try:
-            parked |= _parked_here(log, sparse, told.loaded, segment_ms)
+            parked |= _parked_here(log, sparse, memory.loaded, segment_ms)
         except NotInDriver:
-            parked |= _parked(log.rows_of(sparse), told.loaded, segment_ms)
-        return replace(told, next_ledger=used, parked=parked)
+            parked |= _parked(log.rows_of(sparse), memory.loaded, segment_ms)
+        return replace(memory, next_ledger=used, parked=parked)
 
     def waits_before(self, instant: int, segment_ms: int) -> bool:
         """Whether anything parked is due before an instant (ms) that ends a segment."""
@@ -133,9 +133,9 @@ class Markers:
 
     def top(self) -> tuple[int, int, int]:
         """The last marker, the instant (ms) before which all is loaded, and the next ledger; 0 where none is told."""
-        (told,) = ask(*self._table, _TOP, self._version)
-        loaded = told["loaded_until"]
-        return told["marker"] or 0, 0 if loaded is None else round(loaded.timestamp() * 1_000), told["next_ledger"] or 0
+        (row,) = ask(*self._table, _TOP, self._version)
+        loaded = row["loaded_until"]
+        return row["marker"] or 0, 0 if loaded is None else round(loaded.timestamp() * 1_000), row["next_ledger"] or 0
 
     def lives(self, last: int | None = None) -> dict[Name, Incarnation]:
         """Every subscription's last life, up to a marker; None: up to the last one.
@@ -143,10 +143,10 @@ class Markers:
         Files without a marker of that kind are passed over by their statistics.
         """
         rows = ask(*self._table, _CHANGES, self._version)
-        told = (row for row in rows if last is None or row["marker"] <= last)
+        passed = (row for row in rows if last is None or row["marker"] <= last)
         return lives_of(
             ((row["topic"], each["name"]), Joined(row["first_ledger"], each["tick_ms"], row["count"], each["life"]))
-            for row in sorted(told, key=lambda row: (row["marker"], row["first_ledger"]))
+            for row in sorted(passed, key=lambda row: (row["marker"], row["first_ledger"]))
             for each in row["subscriptions"]
         )
 

@@ -38,8 +38,8 @@ class InRegistry:
 
     def as_map(self) -> dict[str, str]:
         """The texts of the registry: those that differ from the defaults."""
-        told = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
-        return {name: _text(value) for name, value, default in told if value != default}
+        values = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
+        return {name: _text(value) for name, value, default in values if value != default}
 
     @classmethod
     def of_map(cls, texts: Mapping[str, str | None] | None) -> Self:
@@ -76,13 +76,13 @@ class InRegistry:
         return found
 
     @classmethod
-    def changed(cls, texts: Mapping[str, str | None], told: Mapping[str, Any]) -> Self:
+    def changed(cls, texts: Mapping[str, str | None], values: Mapping[str, Any]) -> Self:
         """What texts of the registry become when some policies are set: of the others what can be followed then.
 
         Raises:
             BadValue: the policies that are set cannot be followed, or not beside the others.
         """
-        return replace(cls.followed(texts, told), **told)
+        return replace(cls.followed(texts, values), **values)
 
 
 @dataclass(frozen=True)
@@ -172,11 +172,11 @@ class Policies(InRegistry):
                 raise BadValue("dead_letter_topic", self.dead_letter_topic, "a name")
 
     @classmethod
-    def changed(cls, texts: Mapping[str, str | None], told: Mapping[str, Any]) -> Self:
+    def changed(cls, texts: Mapping[str, str | None], values: Mapping[str, Any]) -> Self:
         """As for all kinds; another sink does not begin where the one before did."""
-        other = "sink" in told and not same_topic(told["sink"], texts.get("sink"))
+        other = "sink" in values and not same_topic(values["sink"], texts.get("sink"))
         return super().changed(
-            {name: text for name, text in texts.items() if not (other and name == "sink_after")}, told
+            {name: text for name, text in texts.items() if not (other and name == "sink_after")}, values
         )
 
     @property

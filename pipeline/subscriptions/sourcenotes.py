@@ -48,8 +48,8 @@ class SourceNotes:
         if not self._key:
             self._key = token_hex(32)
             self._files.write(self._path, self._key)
-        told = {**note, AFTER: after}
-        return {**told, SEAL: self._seal(owner, batch, told)}
+        whole = {**note, AFTER: after}
+        return {**whole, SEAL: self._seal(owner, batch, whole)}
 
     def last(self, entries: Iterable[tuple[int, Iterable[Mapping[str, Any]]]]) -> tuple[Commit | None, list[int]]:
         """The last of the source's own notes, and the versions of others under its name, as far as they were looked at.
@@ -76,10 +76,10 @@ class SourceNotes:
 
     def _is_ours(self, commit: Commit) -> bool:
         note = dict(commit.note)
-        told = note.pop(SEAL, None)
-        if not self._key or not isinstance(told, str) or not isinstance(note.get(AFTER), int):
+        seal = note.pop(SEAL, None)
+        if not self._key or not isinstance(seal, str) or not isinstance(note.get(AFTER), int):
             return False
-        return hmac.compare_digest(told.encode(), self._seal(commit.owner, commit.batch, note).encode())
+        return hmac.compare_digest(seal.encode(), self._seal(commit.owner, commit.batch, note).encode())
 
     def _seal(self, owner: str, batch: int, note: Mapping[str, Any]) -> str:
         text = json.dumps([self._stage, owner, batch, note], sort_keys=True)

@@ -113,5 +113,5 @@ def _latest(runs: Sequence[Runs]) -> IntArray:
 
 def of_round(of: Round) -> str:
     """SQL: whether a row names positions by this."""
-    told = f"topic = {quoted(of.topic)} AND subscription = {quoted(of.subscription)}"
-    return f"{told} AND life = {of.life} AND redelivery_count = {of.redelivery_count}"
+    subscription = f"topic = {quoted(of.topic)} AND subscription = {quoted(of.subscription)}"
+    return f"{subscription} AND life = {of.life} AND redelivery_count = {of.redelivery_count}"

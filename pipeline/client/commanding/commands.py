@@ -87,7 +87,7 @@ def cancel(
         StillConflicting: others wrote at the same time, every time; nothing was written.
     """
     named: list[Named] = [(each, None) for each in _chosen(root, topic, subscription, how)]
-    return _written(root, CANCEL, named, _told(how), dry_run=dry_run)
+    return _written(root, CANCEL, named, _columns(how), dry_run=dry_run)
 
 
 def reschedule(
@@ -204,8 +204,8 @@ def undo(
     """
     for name, text in (("command_id", command_id), ("by", by), ("reason", reason)):
         check_text(name, text)
-    told = {"undoes": command_id, "issued_by": by, "reason": reason}
-    return _written(root, UNDO, remaining(root, command_id), told, dry_run=dry_run)
+    columns = {"undoes": command_id, "issued_by": by, "reason": reason}
+    return _written(root, UNDO, remaining(root, command_id), columns, dry_run=dry_run)
 
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -218,8 +218,8 @@ def _chosen(root: str, topic: str, subscription: str | None, how: HowCommanded) 
         BadValue: there is not one of key, condition and positions; or one of them cannot be followed.
     """
     _check_one(how)
-    told = (("topic", topic), ("subscription", subscription), ("by", how.get("by")), ("reason", how.get("reason")))
-    for name, text in told:
+    texts = (("topic", topic), ("subscription", subscription), ("by", how.get("by")), ("reason", how.get("reason")))
+    for name, text in texts:
         check_text(name, text)
     open_table(root, COMMANDS)
     given = how.get("positions")
@@ -230,7 +230,7 @@ def _chosen(root: str, topic: str, subscription: str | None, how: HowCommanded) 
     return [each for each in (each.only(only) for each in found) if len(each.ledgers)]
 
 
-def _told(how: HowCommanded) -> dict[str, object]:
+def _columns(how: HowCommanded) -> dict[str, object]:
     return {"asked": _asked(how), "issued_by": how.get("by"), "reason": how.get("reason")}
 
 
@@ -282,12 +282,12 @@ def _move(
     chosen = _chosen(root, topic, subscription, how)
     others = [each.where(then(each.due) != each.due) for each in chosen]
     named: list[Named] = [(each, then(each.due)) for each in others if len(each.due)]
-    return _written(root, kind, named, _told(how), dry_run=dry_run)
+    return _written(root, kind, named, _columns(how), dry_run=dry_run)
 
 
-def _written(root: str, kind: str, named: Sequence[Named], told: Mapping[str, object], *, dry_run: bool) -> Command:
+def _written(root: str, kind: str, named: Sequence[Named], columns: Mapping[str, object], *, dry_run: bool) -> Command:
     """Write it, unless nothing is named, or it is a dry run."""
-    command_id = None if dry_run or not named else write(root, named, {"kind": kind, **told})
+    command_id = None if dry_run or not named else write(root, named, {"kind": kind, **columns})
     then = [due for _, due in named if due is not None]
     first = min((int(due.min()) for due in then), default=None)
     last = max((int(due.max()) for due in then), default=None)

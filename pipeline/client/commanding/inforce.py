@@ -58,8 +58,8 @@ def rows(root: str, columns: Sequence[str], where: str = "true") -> pa.Table:
     here = [name for name in columns if has(opened, name)]
     # DataFusion gives views of texts.
     found = arrow_of(f"SELECT {', '.join(here)} FROM commands WHERE {where}", commands=opened)  # noqa: S608 - our own words
-    told = [found.column(f.name) if f.name in here else pa.nulls(found.num_rows, f.type) for f in wanted]
-    return pa.Table.from_arrays(told, names=wanted.names).cast(wanted)
+    arrays = [found.column(f.name) if f.name in here else pa.nulls(found.num_rows, f.type) for f in wanted]
+    return pa.Table.from_arrays(arrays, names=wanted.names).cast(wanted)
 
 
 def has(opened: DeltaTable, column: str) -> bool:

@@ -84,9 +84,9 @@ def outcomes(root: str, limit: int = 20) -> list[Outcome]:
     found = found.filter(
         pc.or_(*(pc.fill_null(pc.is_in(found.column(n), ids), fill_value=False) for n in ("command_id", "undoes")))
     )
-    told = _Told.of(found, said, _again(newest, found, said.cancelled))
-    known = facts(root, [told.named.get(command, {}) for command in newest])
-    return [_outcome(row, told, known) for row in newest.values()]
+    commands = _Commands.of(found, said, _again(newest, found, said.cancelled))
+    known = facts(root, [commands.named.get(command, {}) for command in newest])
+    return [_outcome(row, commands, known) for row in newest.values()]
 
 
 def remaining(root: str, command_id: str) -> list[Named]:
@@ -151,9 +151,9 @@ def _newest(found: pa.Table, limit: int) -> dict[str, dict[str, Any]]:
     return {each: python_rows(sound.slice(pc.index(texts, each).as_py(), 1))[0] for each in ids}
 
 
-def _outcome(row: Mapping[str, Any], told: _Told, known: Mapping[Round, Facts]) -> Outcome:
-    command, parts = row["command_id"], told.named.get(row["command_id"], {})
-    figures = [told.figures(command, row["kind"], known[of], of, asked) for of, asked in parts.items()]
+def _outcome(row: Mapping[str, Any], commands: _Commands, known: Mapping[Round, Facts]) -> Outcome:
+    command, parts = row["command_id"], commands.named.get(row["command_id"], {})
+    figures = [commands.figures(command, row["kind"], known[of], of, asked) for of, asked in parts.items()]
     total = count(parts)
     applied, late, back = (sum(each) for each in zip(*figures, strict=True)) if figures else (0, 0, 0)
     return Outcome(
@@ -175,7 +175,7 @@ def _outcome(row: Mapping[str, Any], told: _Told, known: Mapping[Round, Facts]) 
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Commands:
     """What rows of `commands` say, by command.
 
     Attributes:
@@ -195,7 +195,7 @@ class _Told:
     back: Mapping[str, Mapping[tuple[Round, int], PositionSet]]
 
     @classmethod
-    def of(cls, found: pa.Table, said: Withdrawals, again: Mapping[str, Parts]) -> _Told:
+    def of(cls, found: pa.Table, said: Withdrawals, again: Mapping[str, Parts]) -> _Commands:
         moving = moves(found)
         each = {name: _by(moving, name) for name in ("command_id", "undoes")}
         return cls(named_by(found), said.undone, said.in_force(), again, each["command_id"], each["undoes"])

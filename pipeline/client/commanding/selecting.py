@@ -185,8 +185,8 @@ class _Log:
         return delivered(self._deliveries, chosen)
 
     def _pending(self, name: Name, mark: SettledMark) -> str:
-        told = {"topic": quoted(name[0]), "subscription": quoted(name[1]), "due": _DUE}
-        return _PENDING.format(settled_ms=mark.due_ms, settled_ledger=mark.ledger, **told)
+        texts = {"topic": quoted(name[0]), "subscription": quoted(name[1]), "due": _DUE}
+        return _PENDING.format(settled_ms=mark.due_ms, settled_ledger=mark.ledger, **texts)
 
     def _met(self, pending: str, **tables: DeltaTable) -> pa.Table:
         try:

@@ -19,24 +19,24 @@ Named = tuple[Chosen, IntArray | None]
 """Positions, and when each is to be due, ms UTC; None: a cancel names them, or an undo of one."""
 
 
-def write(root: str, named: Sequence[Named], told: Mapping[str, object]) -> str:
+def write(root: str, named: Sequence[Named], columns: Mapping[str, object]) -> str:
     """Write a command; give its id. What is to be due at another time gets a round of its own.
 
     Raises:
         StillConflicting: others wrote at the same time, every time; nothing was written.
     """
-    whole = {**told, "command_id": str(uuid4()), "at": datetime.now(UTC)}
+    whole = {**columns, "command_id": str(uuid4()), "at": datetime.now(UTC)}
     append(root, COMMANDS, pa.concat_tables([rows_of(chosen, due, whole) for chosen, due in named]))
     return str(whole["command_id"])
 
 
-def rows_of(chosen: Chosen, due: IntArray | None, told: Mapping[str, object]) -> pa.Table:
+def rows_of(chosen: Chosen, due: IntArray | None, columns: Mapping[str, object]) -> pa.Table:
     """Rows that name some positions, a row for each run; one that is to be due at another time has one, and had one.
 
     Args:
         chosen: the positions, at least one.
         due: when each is to be due, as in `Named`.
-        told: other columns, the same in all rows.
+        columns: other columns, the same in all rows.
     """
     times = () if due is None else (due, chosen.due, chosen.rounds)
     heads = _heads(chosen.ledgers, chosen.entries - np.arange(len(chosen.entries)), *times)
@@ -51,7 +51,7 @@ def rows_of(chosen: Chosen, due: IntArray | None, told: Mapping[str, object]) ->
     if due is not None:
         values["round"] = pa.array(chosen.rounds[heads] + 1)
         values["deliver_at"], values["due_before"] = _times(due[heads]), _times(chosen.due[heads])
-    return completed(arrow_schema(COMMANDS.columns), values, {**chosen.of._asdict(), **told}, len(heads))
+    return completed(arrow_schema(COMMANDS.columns), values, {**chosen.of._asdict(), **columns}, len(heads))
 
 
 def _heads(*columns: IntArray) -> IntArray:

@@ -350,7 +350,7 @@ class Consumer(Receiver):
     def _waited(self, take: Callable[[], T | None], timeout_millis: int | None) -> T | None:
         """What `take` gives, as soon as it gives something; None: it did not in time."""
         ends = None if timeout_millis is None else time.monotonic() + timeout_millis / 1_000
-        told = False
+        woken = False
         check_process(self._process, "receive")
         with self._changed:
             while True:
@@ -361,12 +361,12 @@ class Consumer(Receiver):
                     return found
                 if all(core.failure for core in self.cores) and (failure := self.cores[0].failure):
                     raise failure
-                if not told:
+                if not woken:
                     self.engine.hurry()
                 left = _LOOK_S if ends is None else min(_LOOK_S, ends - time.monotonic())
                 if left <= 0:
                     return None
-                told = self._changed.wait(left)
+                woken = self._changed.wait(left)
 
     def _take(self) -> Received | None:
         if (kept := self.kept.take()) is not None:

@@ -129,10 +129,10 @@ class Announcer:
         self._calls.put(None)
 
     def _run(self) -> None:
-        while self._is_told():
+        while self._call_next():
             pass
 
-    def _is_told(self) -> bool:
+    def _call_next(self) -> bool:
         # Not in `_run`: while the thread waits it holds no call, and so no consumer.
         call = self._calls.get()
         if call is None:

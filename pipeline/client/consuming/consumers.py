@@ -107,8 +107,8 @@ def _added(
     engine: Engine, topics: Topics, subscription: str, options: ConsumerOptions, lock: threading.Condition
 ) -> list[Core]:
     known = topics if isinstance(topics, Mapping) else {}
-    told = {each: options.under(known[each]) if each in known else options for each in topics}
-    return [engine.add(each, subscription, mine, lock) for each, mine in told.items()]
+    choices = {each: options.under(known[each]) if each in known else options for each in topics}
+    return [engine.add(each, subscription, mine, lock) for each, mine in choices.items()]
 
 
 def _tell_of(made: Consumer, cores: Sequence[Core]) -> None:

@@ -259,9 +259,9 @@ class Core:
             self.lock.notify_all()
 
     def _begin_session(self, replay: LeaseReplay) -> None:
-        told, session = self.options, secrets.randbits(_SESSION_BITS)
-        self._member = LeaseMember(replay, told.consumer_name, session, told.kind, _USUAL, told.priority)
-        self._voice = Voice(self._key, told.consumer_name, session)
+        options, session = self.options, secrets.randbits(_SESSION_BITS)
+        self._member = LeaseMember(replay, options.consumer_name, session, options.kind, _USUAL, options.priority)
+        self._voice = Voice(self._key, options.consumer_name, session)
         self.desk.voice = self._voice
 
     def _replay(self) -> LeaseReplay | None:
@@ -338,8 +338,8 @@ class Core:
         for each in instructions:
             match each:
                 case Append(rows):
-                    told = self._voice.leases(rows, self._logs.clock.wall())
-                    self._logs.writer.add(told, hurry=any(row.kind in _AWAITED for row in rows))
+                    events = self._voice.leases(rows, self._logs.clock.wall())
+                    self._logs.writer.add(events, hurry=any(row.kind in _AWAITED for row in rows))
                 case Take():
                     taken.append(each)
                 case Announced(slot, upto):

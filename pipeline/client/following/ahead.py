@@ -37,8 +37,8 @@ class Ahead:
             return rows
         keep: Mask = np.ones(len(rows), np.bool_)
         some = rows.where(rows.counts > 0)
-        told = zip(again.tolist(), some.slots.tolist(), _deliveries(some), strict=True)
-        for number, slot, delivery in told:
+        deliveries = zip(again.tolist(), some.slots.tolist(), _deliveries(some), strict=True)
+        for number, slot, delivery in deliveries:
             keep[number] = delivery not in self._given.get(slot, ())
         return rows.where(keep)
 

@@ -37,7 +37,7 @@ class Backlog:
         announces: whether the lease is to be told how far this is.
         mark: what this process has said so far, which settle must have read, too (`EventWriter.asked`).
         exclude: what the application had when the slots were taken.
-        told: how far the log has it that messages of a slot may have been handed out.
+        noted: how far the log has it that messages of a slot may have been handed out.
         still_open: what was open when settle had read so far; None: it waits for settle.
         paying: looks for what is owed; None: nobody has begun to.
         lost: what was found of it: ledgers, entries, redelivery counts.
@@ -53,7 +53,7 @@ class Backlog:
     announces: bool
     mark: int
     exclude: Holding
-    told: Place = field(default_factory=dict)
+    noted: Place = field(default_factory=dict)
     still_open: Open | None = None
     paying: Iterator[Rows] | None = None
     lost: list[tuple[IntArray, IntArray, IntArray]] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Backlog:
 
     def announced(self, slot: int, upto: int) -> None:
         """The log has it that messages of a slot up to a place may have been handed out."""
-        self.told[slot] = max(upto, self.told.get(slot, 0))
+        self.noted[slot] = max(upto, self.noted.get(slot, 0))
 
     def places(self, rows: Rows) -> Place:
         """The last place of each slot."""
@@ -73,7 +73,7 @@ class Backlog:
         """The next rows, or None when there are none or they must be announced first; what to tell the lease."""
         if self.held is not None:
             due = self.places(self.held)
-            if any(self.told.get(slot, 0) < place for slot, place in due.items() if slot in self.slots):
+            if any(self.noted.get(slot, 0) < place for slot, place in due.items() if slot in self.slots):
                 return None, []
             rows, self.held = self.held, None
             return rows.of_slots(self.slots), []

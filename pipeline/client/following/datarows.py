@@ -82,8 +82,8 @@ def _known(least: Iterable[Any]) -> Key:
 
 def data_file(add: Mapping[str, Any]) -> DataFile:
     """A file as a commit adds it, with statistics as text."""
-    told = known(add.get("stats"))
-    return DataFile(add["path"], told.get("minValues") or {}, told.get("maxValues") or {})
+    statistics = known(add.get("stats"))
+    return DataFile(add["path"], statistics.get("minValues") or {}, statistics.get("maxValues") or {})
 
 
 class DataRows:
@@ -163,14 +163,14 @@ class DataRows:
 def _least(footer: pq.FileMetaData, number: int) -> Key:
     """The place before which no row of a row group comes, as far as its statistics know it."""
     group = footer.row_group(number)
-    told = {group.column(each).path_in_schema: group.column(each).statistics for each in range(group.num_columns)}
-    return _known(_least_of(told.get(name), name) for name in ORDER)
+    statistics = {group.column(each).path_in_schema: group.column(each).statistics for each in range(group.num_columns)}
+    return _known(_least_of(statistics.get(name), name) for name in ORDER)
 
 
-def _least_of(told: pq.Statistics | None, name: str) -> int | None:
-    if told is None or not told.has_min_max:
+def _least_of(statistics: pq.Statistics | None, name: str) -> int | None:
+    if statistics is None or not statistics.has_min_max:
         return None
-    return moment_us(told.min) if name in _TIMES else told.min
+    return moment_us(statistics.min) if name in _TIMES else statistics.min
 
 
 def _is_in_order(group: RowGroup) -> bool:

@@ -85,8 +85,8 @@ def files_at(folder: str, version: int) -> list[DataFile]:
     except DeltaError as error:
         raise VersionGone(DELIVERIES.name, version, "its checkpoint") from error
     # Not `pa.table`: it loads pandas.
-    told = pa.RecordBatchReader.from_stream(actions).read_all().to_pylist()
-    return [DataFile(unquote(each["path"]), each.get("min") or {}, each.get("max") or {}) for each in told]
+    files = pa.RecordBatchReader.from_stream(actions).read_all().to_pylist()
+    return [DataFile(unquote(each["path"]), each.get("min") or {}, each.get("max") or {}) for each in files]
 
 
 def _source(actions: Actions) -> int | None:

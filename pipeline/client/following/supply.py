@@ -98,8 +98,8 @@ class Supply:
 
     def again(self, replay: LeaseReplay, holding: Holding, resumed: set[int]) -> None:
         """Slots of which rows were thrown away or are gone from the log, but that are ours still."""
-        told = {slot: replay.slots[slot] for slot in self._inflow.lost | resumed}
-        self._begin_all({n: (slot.owed if slot.behind else None, slot.behind) for n, slot in told.items()}, holding)
+        slots = {slot: replay.slots[slot] for slot in self._inflow.lost | resumed}
+        self._begin_all({n: (slot.owed if slot.behind else None, slot.behind) for n, slot in slots.items()}, holding)
 
     def drop(self, slots: set[int]) -> None:
         """Slots that are not ours any more."""

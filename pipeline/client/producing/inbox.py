@@ -57,8 +57,8 @@ class Inbox:
         """The version with a mark, looked for among those since the last append; without one open the table anew."""
         if self._table is not None:
             version, folder = self._table.version(), path_of(self._root, INBOX)
-            while (told := entry(self._files, folder, version)) is not None:
-                if info_of(told).get(MARK) == mark:
+            while (actions := entry(self._files, folder, version)) is not None:
+                if info_of(actions).get(MARK) == mark:
                     return version
                 version += 1
             self._table = None

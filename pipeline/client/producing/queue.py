@@ -92,9 +92,9 @@ class Queue:
         check_process(self._process, "flush")
         with self._lock:
             goals = [(each, each.put) for each in senders]
-            if any(each.told < goal for each, goal in goals):
+            if any(each.decided < goal for each, goal in goals):
                 self._begin(time.monotonic())
-            while any(each.told < goal for each, goal in goals):
+            while any(each.decided < goal for each, goal in goals):
                 self._moved.wait()
             errors = [each.error for each in senders if each.error is not None]
             for each in senders:
@@ -267,7 +267,7 @@ class Queue:
         with self._lock:
             self._held -= len(entries)
             for sender, count in counts.items():
-                sender.told += count
+                sender.decided += count
             self._moved.notify_all()
 
 

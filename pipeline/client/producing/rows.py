@@ -79,7 +79,7 @@ class Sender:
         waiting: messages that wait.
         waiting_bytes: of their payloads.
         put: messages that were ever taken from it.
-        told: messages of which it was told what became of them.
+        decided: messages of which it was told what became of them.
         error: the first error since the last flush that nobody was told of.
         closed: it takes no more.
     """
@@ -100,7 +100,7 @@ class Sender:
     waiting: int = 0
     waiting_bytes: int = 0
     put: int = 0
-    told: int = 0
+    decided: int = 0
     error: Exception | None = None
     closed: bool = False
 
@@ -116,17 +116,17 @@ def sender_of(topic: str, name: str | None, how: HowProduced) -> Sender:
     Raises:
         InvalidConfiguration: a limit is none, or too small.
     """
-    told = {option: check_limit(option, how.get(option, value), low) for option, (value, low) in _LIMITS.items()}
+    limits = {option: check_limit(option, how.get(option, value), low) for option, (value, low) in _LIMITS.items()}
     return Sender(
         topic,
         name or f"delayline-{secrets.token_hex(6)}",
         named=bool(name),
-        timeout_s=told["send_timeout_millis"] / 1_000,
-        most=told["max_pending_messages"],
+        timeout_s=limits["send_timeout_millis"] / 1_000,
+        most=limits["max_pending_messages"],
         blocks=how.get("block_if_queue_full", False),
-        delay_s=told["batching_max_publish_delay_ms"] / 1_000,
-        batch=told["batching_max_messages"] if how.get("batching_enabled", True) else 1,
-        batch_bytes=told["batching_max_allowed_size_in_bytes"],
+        delay_s=limits["batching_max_publish_delay_ms"] / 1_000,
+        batch=limits["batching_max_messages"] if how.get("batching_enabled", True) else 1,
+        batch_bytes=limits["batching_max_allowed_size_in_bytes"],
         counts_on=how.get("initial_sequence_id") is not None,
     )
 

@@ -99,8 +99,8 @@ class Writer:
         if not new:
             return -1
         last = {each.sender: each.sequence_id for each in new if each.sender.named}
-        told = {sender.transaction: number for sender, number in last.items()}
-        return self._inbox.append(inbox_rows(new), mark, told)
+        numbers = {sender.transaction: number for sender, number in last.items()}
+        return self._inbox.append(inbox_rows(new), mark, numbers)
 
     def _without_stored(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Those that are not in the log already, by another process or by one of ours that ended.

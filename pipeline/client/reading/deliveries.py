@@ -182,7 +182,7 @@ class Deliveries:
                 places = pa.array(range(place, place + batch.num_rows), pa.int64())
                 # A file that an earlier version wrote lacks the columns that came later.
                 rows = typed(DELIVERIES, batch, read).append_column(_PLACE, places)
-                yield _told(_matching(rows, wanted), columns, in_us)
+                yield _placed(_matching(rows, wanted), columns, in_us)
                 place += batch.num_rows
 
     def rows_in_order(
@@ -203,7 +203,7 @@ class Deliveries:
             places = pa.array(range(place, place + rows.num_rows), pa.int64())
             found = _matching(rows.append_column(_PLACE, places), wanted)
             for start in range(0, found.num_rows, _MOST_AT_ONCE):
-                yield _told(found.slice(start, _MOST_AT_ONCE), columns, in_us)
+                yield _placed(found.slice(start, _MOST_AT_ONCE), columns, in_us)
             place += rows.num_rows
 
     def _history(self) -> tuple[int, list[DataFile]] | None:
@@ -286,13 +286,13 @@ def _numbered(version: int, pieces: Iterable[pa.Table], wanted: Mapping[str, str
         place += rows.num_rows
 
 
-def _told(
+def _placed(
     rows: pa.Table | pa.RecordBatch, columns: Sequence[str], in_us: str | None
 ) -> tuple[list[int], list[dict[str, Any]]]:
     """Places of rows, and their columns; a time is microseconds UTC."""
-    told = [rows.column(name).cast(pa.int64()) if name == in_us else rows.column(name) for name in columns]
+    arrays = [rows.column(name).cast(pa.int64()) if name == in_us else rows.column(name) for name in columns]
     return rows.column(_PLACE).to_pylist(), pa.Table.from_arrays(
-        [pa.chunked_array(each) if isinstance(each, pa.Array) else each for each in told], list(columns)
+        [pa.chunked_array(each) if isinstance(each, pa.Array) else each for each in arrays], list(columns)
     ).to_pylist()
 
 

@@ -102,8 +102,8 @@ class TopicLog:
         spans = [(ledger, ledger) for ledger in named.tolist()]
         if len(spans) > _SPANS:
             spans = [(int(each[0]), int(each[-1])) for each in np.array_split(named, _SPANS)]
-        told = " OR ".join(_span(*each, ledgers, entries) for each in spans)
-        found: pa.Table = arrow_of(_ROWS.format(mine=self._mine, spans=told), messages=self._table)
+        condition = " OR ".join(_span(*each, ledgers, entries) for each in spans)
+        found: pa.Table = arrow_of(_ROWS.format(mine=self._mine, spans=condition), messages=self._table)
         held = {(row["ledger_id"], row["entry_id"]): row for row in found.to_pylist()}
         wanted = zip(ledgers.tolist(), entries.tolist(), strict=True)
         return [held[each] for each in wanted if each in held]

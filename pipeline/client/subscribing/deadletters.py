@@ -218,11 +218,11 @@ def _put_back_upto(root: str, topic: str, origin: Name | None) -> tuple[int, int
     """
     inbox, last = open_table(root, INBOX), -1
     for name in {_application(topic, None), _application(topic, origin)}:
-        told = inbox.transaction_version(name)
-        if told is not None and told >> _ENTRY_BITS > _last_ledger(root):
+        noted = inbox.transaction_version(name)
+        if noted is not None and noted >> _ENTRY_BITS > _last_ledger(root):
             # Whoever appends to `inbox` may note any number under any name.
-            raise NotedAhead(INBOX.name, name, told)
-        last = max(last, -1 if told is None else told)
+            raise NotedAhead(INBOX.name, name, noted)
+        last = max(last, -1 if noted is None else noted)
     return (-1, -1) if last < 0 else (last >> _ENTRY_BITS, last & (1 << _ENTRY_BITS) - 1)
 
 

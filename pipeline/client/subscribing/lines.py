@@ -35,10 +35,10 @@ def with_history(registry: DeltaTable, name: Name, new: dict[str, object]) -> li
 def grown_history(rows: list[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, object]]:
     """A line, and the history of its policies, to which the line adds a row when it has others than held last."""
     held = rows[-1]["policies"] if rows else {}
-    told = new["policies"] or {}
-    if told != held:
+    policies = new["policies"] or {}
+    if policies != held:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        rows.append({**new, "type": HISTORY, "start": now, "tick_ms": 1, "active": False, "policies": told})
+        rows.append({**new, "type": HISTORY, "start": now, "tick_ms": 1, "active": False, "policies": policies})
     return [new, *rows[-_REMEMBERED:]]
 
 

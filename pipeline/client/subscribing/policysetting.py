@@ -39,14 +39,14 @@ class Held:
     policies: Mapping[str, str]
 
 
-def _set_topic_policies(root: str, topic: str, told: Mapping[str, Any]) -> bool:
+def _set_topic_policies(root: str, topic: str, values: Mapping[str, Any]) -> bool:
     """Set some policies of a topic; the others stay as the registry has them then, whoever sets some meanwhile."""
     checked_topic(topic)
 
     def decide(registry: Any) -> list[dict[str, object]] | None:  # noqa: ANN401 - delta-rs has no types
         topics = _topics(registry)
         own, unclear = topics.policies.get(topic, TopicPolicies()), topics.unclear.get(topic)
-        policies = replace(own, **told) if unclear is None else TopicPolicies.changed(unclear, told)
+        policies = replace(own, **values) if unclear is None else TopicPolicies.changed(unclear, values)
         if policies == own and unclear is None:
             return None
         rows = with_history(registry, (topic, ""), topic_row(topic, TOPIC_LINE, policies.as_map()))
@@ -76,14 +76,14 @@ def policies_of(root: str, topic: str, subscription: str | None = None) -> Polic
     return registered(root, topic, subscription).policies
 
 
-def set_policy(root: str, topic: str, subscription: str | None = None, **told: Any) -> bool:  # noqa: ANN401 - values of policies
+def set_policy(root: str, topic: str, subscription: str | None = None, **values: Any) -> bool:  # noqa: ANN401 - of policies
     """Set some policies of a subscription, or of a topic; the others stay. False when they were so already.
 
     Args:
         root: the warehouse.
         topic: the topic.
         subscription: the subscription; None: policies of the topic.
-        **told: policies by their names (`Policies`, `TopicPolicies`); `guard_tables` may be a mapping.
+        **values: policies by their names (`Policies`, `TopicPolicies`); `guard_tables` may be a mapping.
 
     Raises:
         NoWarehouse: the folder has no registry.
@@ -92,17 +92,17 @@ def set_policy(root: str, topic: str, subscription: str | None = None, **told: A
         StillConflicting: others changed them every time; nothing was written.
     """
     if subscription is None:
-        _check_names(TopicPolicies, told)
-        return _set_topic_policies(root, topic, told)
-    _check_names(Policies, told)
-    if isinstance(told.get("guard_tables"), Mapping):
-        told["guard_tables"] = text_of(told["guard_tables"])
+        _check_names(TopicPolicies, values)
+        return _set_topic_policies(root, topic, values)
+    _check_names(Policies, values)
+    if isinstance(values.get("guard_tables"), Mapping):
+        values["guard_tables"] = text_of(values["guard_tables"])
 
     mine = topic, subscription
 
     def decide(found: Subscription | None) -> Subscription | None:
         line = existing(found, mine)
-        return with_policies(root, line, line.with_set(told))
+        return with_policies(root, line, line.with_set(values))
 
     return change(root, mine, decide)
 

@@ -237,12 +237,12 @@ def _stated_over(found: Policies, how: HowConsumed) -> Policies:
         if (value := how.get(option)) is not None:
             check_limit(option, value)
     numbers = {"ack_timeout_ms": how.get("unacked_messages_timeout_ms"), "max_unacked": how.get("max_unacked_messages")}
-    told: dict[str, int | str | None] = {name: value for name, value in numbers.items() if value is not None}
+    values: dict[str, int | str | None] = {name: value for name, value in numbers.items() if value is not None}
     if (retry_ms := how.get("negative_ack_redelivery_delay_ms")) is not None:
-        told |= {"retry_min_ms": retry_ms, "retry_max_ms": max(found.retry_max_ms, retry_ms)}
+        values |= {"retry_min_ms": retry_ms, "retry_max_ms": max(found.retry_max_ms, retry_ms)}
     if (letters := how.get("dead_letter_policy")) is not None:
-        told |= {"max_redeliveries": letters.max_redeliver_count, "dead_letter_topic": letters.dead_letter_topic}
-    return replace(found, ack=True, **told)  # type: ignore[arg-type] # each value is of the type of its name
+        values |= {"max_redeliveries": letters.max_redeliver_count, "dead_letter_topic": letters.dead_letter_topic}
+    return replace(found, ack=True, **values)  # type: ignore[arg-type] # each value is of the type of its name
 
 
 def _keep_dead_letters(root: str, topic: str, name: str) -> None:

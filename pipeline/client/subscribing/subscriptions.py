@@ -78,13 +78,13 @@ class Subscription:
         """Topic and name."""
         return self.topic, self.name
 
-    def with_set(self, told: Mapping[str, Any]) -> Policies:
+    def with_set(self, values: Mapping[str, Any]) -> Policies:
         """Its policies when some are set; the others stay, as far as they can be followed then.
 
         Raises:
             BadValue: they cannot be followed.
         """
-        return replace(self.policies, **told) if self.unclear is None else Policies.changed(self.unclear, told)
+        return replace(self.policies, **values) if self.unclear is None else Policies.changed(self.unclear, values)
 
     @property
     def letters_to(self) -> tuple[str, str | None]:
@@ -117,8 +117,8 @@ def subscribe(root: str, new: Subscription) -> bool:
         start = found.start if found.sought is None else new.start
         if replace(found, start=start, policies=_stated(found.policies, new.policies)) == new:
             return None
-        told = f"type {found.type}, start {found.start}, tick {found.tick_ms} ms, policies {found.policies.as_map()}"
-        raise AlreadySubscribed(new.topic, new.name, told)
+        text = f"type {found.type}, start {found.start}, tick {found.tick_ms} ms, policies {found.policies.as_map()}"
+        raise AlreadySubscribed(new.topic, new.name, text)
 
     return change(root, new.named, decide)
 
@@ -294,14 +294,14 @@ def _of_line(line: RegistryLine) -> Subscription:
 
 def _begun(root: str, line: Subscription) -> Subscription:
     """A line whose acknowledgement, and whose sink, begin behind what there is now, unless it says where."""
-    told = line.policies
+    policies = line.policies
     if line.letters_to[1] is not None:
         _check_letters(line, subscriptions(root))
-    if told.ack and told.ack_after is None:
-        told = replace(told, ack_after=open_table(root, REDELIVERY).version())
-    if told.sink is not None and told.sink_after is None:
-        told = replace(told, sink_after=open_table(root, DELIVERIES).version())
-    return replace(line, policies=told)
+    if policies.ack and policies.ack_after is None:
+        policies = replace(policies, ack_after=open_table(root, REDELIVERY).version())
+    if policies.sink is not None and policies.sink_after is None:
+        policies = replace(policies, sink_after=open_table(root, DELIVERIES).version())
+    return replace(line, policies=policies)
 
 
 def _check_letters(line: Subscription, known: Sequence[Subscription]) -> None:

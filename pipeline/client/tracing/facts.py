@@ -115,16 +115,16 @@ def _of(rows: Sequence[Row], place: Position) -> Iterator[Row]:
             yield row
 
 
-def _step(what: str, row: Row, at: str, *told: str) -> Step:
+def _step(what: str, row: Row, at: str, *columns: str) -> Step:
     """A step; what is NULL is left out."""
-    said = {name: row[name] for name in told if row[name] is not None}
+    said = {name: row[name] for name in columns if row[name] is not None}
     return Step(what, ms_of(row[at]), row["subscription"], row["life"], row["redelivery_count"], said)
 
 
 def _commanded(row: Row) -> Step:
-    told = {"command_id": row["command_id"], "undoes": row["undoes"], "by": row["issued_by"]}
-    told |= {"reason": row["reason"], "asked": row["asked"]}
-    said: dict[str, Fact] = {name: text for name, text in told.items() if text is not None}
+    texts = {"command_id": row["command_id"], "undoes": row["undoes"], "by": row["issued_by"]}
+    texts |= {"reason": row["reason"], "asked": row["asked"]}
+    said: dict[str, Fact] = {name: text for name, text in texts.items() if text is not None}
     said |= {"due": ms_of(row["deliver_at"])} if row["round"] is not None else {}
     return Step(row["kind"], ms_of(row["at"]), row["subscription"], row["life"], row["redelivery_count"], said)
 
@@ -133,5 +133,5 @@ def _published(row: Row) -> Step:
     """Lateness counts from the bucket, as in the view `lateness`."""
     at, due = ms_of(row["committed_at"]), ms_of(row["due_time"])
     late = None if at is None or due is None else at - due
-    told = {"due": due, "late_ms": late, "cause": row["cause"]}
-    return Step("published", at, row["subscription"], row["life"], row["redelivery_count"], told)
+    details = {"due": due, "late_ms": late, "cause": row["cause"]}
+    return Step("published", at, row["subscription"], row["life"], row["redelivery_count"], details)

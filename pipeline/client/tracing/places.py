@@ -74,11 +74,11 @@ def with_key(root: str, topic: str, key: str, limit: int) -> list[Sent]:
     """
     # The inbox first: what ingest takes meanwhile is in both, and is not missed.
     waiting = list(_in_inbox(root, topic, key))
-    told = {"topic": quoted(topic), "key": quoted(key), "limit": limit}
+    texts = {"topic": quoted(topic), "key": quoted(key), "limit": limit}
     tables = [open_table(root, table) for table in (MESSAGES, DELIVERIES)]
-    found = {(row["ledger_id"], row["entry_id"]) for table in tables for row in query(_KEYED.format(**told), t=table)}
+    found = {(row["ledger_id"], row["entry_id"]) for table in tables for row in query(_KEYED.format(**texts), t=table)}
     placed = at(root, topic, sorted(found)[-limit:])
-    refused = [_refused(row) for row in query(_REFUSED.format(**told), t=open_table(root, REJECTED_INGEST))][::-1]
+    refused = [_refused(row) for row in query(_REFUSED.format(**texts), t=open_table(root, REJECTED_INGEST))][::-1]
     return [*placed, *refused, *waiting][-limit:]
 
 
@@ -118,7 +118,7 @@ def _sent(row: Mapping[str, Any]) -> Sent:
 
 
 def _refused(row: Mapping[str, Any]) -> Sent:
-    return _sent({**row, "refused": Step("refused", ms_of(row["rejected_at"]), told={"reason": row["reason"]})})
+    return _sent({**row, "refused": Step("refused", ms_of(row["rejected_at"]), details={"reason": row["reason"]})})
 
 
 def _in_inbox(root: str, topic: str, key: str) -> Iterator[Sent]:

@@ -109,8 +109,8 @@ class States:
 
     def _open(self, name: str, places: Sequence[Position]) -> Iterator[tuple[Position, Cell]]:
         blocks = ", ".join(map(str, sorted({block_of(ledger) for ledger, _ in places})))
-        told = {"topic": quoted(self._topic), "subscription": quoted(name), "life": self._lives[name].number}
-        rows = query(NEWEST.format(rows=_BLOCKS.format(blocks=blocks, **told)), t=open_table(self._root, CURSORS))
+        texts = {"topic": quoted(self._topic), "subscription": quoted(name), "life": self._lives[name].number}
+        rows = query(NEWEST.format(rows=_BLOCKS.format(blocks=blocks, **texts)), t=open_table(self._root, CURSORS))
         for place in places:
             if (cell := cell_of(rows, place)) is not None:
                 yield place, cell
@@ -140,12 +140,12 @@ class States:
         """By what became of its last release."""
         own = [each for each in seen.own if each.redelivery_count == seen.last]
         # What got another due time is released once more for each of its rounds but the last.
-        later = sum(each.told.get("reason") == RESCHEDULED for each in own if each.what == "left_out")
-        last = {each.what: each for each in own if each.told.get("reason") != RESCHEDULED}
+        later = sum(each.details.get("reason") == RESCHEDULED for each in own if each.what == "left_out")
+        last = {each.what: each for each in own if each.details.get("reason") != RESCHEDULED}
         if "published" in last:
             return seen.state("published", None, seen.last)
         if "left_out" in last:
-            why = last["left_out"].told["reason"]
+            why = last["left_out"].details["reason"]
             return seen.state(str(why) if why in NEVER_COMES else "left_out", None, seen.last)
         if sum(each.what == "released" for each in own) > later:
             return seen.state("held" if self._is_held(seen, seen.last) else "taken", None, seen.last)

@@ -23,7 +23,7 @@ class Step:
         subscription: whose; None: it is the same for all.
         life: of the subscription.
         redelivery_count: of the release or delivery; None: it has none.
-        told: what else the tables say of it.
+        details: what else the tables say of it.
     """
 
     what: str
@@ -31,7 +31,7 @@ class Step:
     subscription: str | None = None
     life: int | None = None
     redelivery_count: int | None = None
-    told: Mapping[str, Fact] = field(default_factory=dict)
+    details: Mapping[str, Fact] = field(default_factory=dict)
 
 
 def ms_of(time: datetime | None) -> int | None:

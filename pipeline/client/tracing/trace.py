@@ -85,8 +85,8 @@ def trace(root: str, topic: str, subscription: str | None = None, **how: Unpack[
         place, steps = each.position, list(_begin(each))
         if place is not None:
             steps += [*known.steps(place), *letters.get(place, ())]
-        told = () if place is None else tuple(states.of(each, place, steps))
-        found.append(Trace(topic, each, _sorted(steps), told))
+        standing = () if place is None else tuple(states.of(each, place, steps))
+        found.append(Trace(topic, each, _sorted(steps), standing))
     return found
 
 
@@ -97,7 +97,7 @@ def _begin(sent: Sent) -> Iterator[Step]:
         yield sent.refused
     elif sent.position is not None:
         ledger, entry = sent.position
-        yield Step("accepted", None, told={"position": f"{ledger}:{entry}", "due": sent.due})
+        yield Step("accepted", None, details={"position": f"{ledger}:{entry}", "due": sent.due})
 
 
 def _letters(root: str, topic: str, subscription: str | None, sent: Sequence[Sent]) -> dict[Position, list[Step]]:
@@ -110,8 +110,8 @@ def _letters(root: str, topic: str, subscription: str | None, sent: Sequence[Sen
         named = line.policies.dead_letters(topic, line.name)
         for letter, published in letters_of(root, named, (topic, line.name), list(wanted)):
             ledger, entry = letter.position
-            told = {"topic": letter.topic, "position": f"{ledger}:{entry}", "cause": letter.cause}
-            step = Step("dead_letter", ms_of(published), line.name, None, letter.redelivery_count, told)
+            details = {"topic": letter.topic, "position": f"{ledger}:{entry}", "cause": letter.cause}
+            step = Step("dead_letter", ms_of(published), line.name, None, letter.redelivery_count, details)
             found.setdefault(wanted[letter.origin_position], []).append(step)
     return found
 

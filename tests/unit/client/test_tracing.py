@@ -128,10 +128,10 @@ def test_what_is_published_says_how_late_it_was(flights: str) -> None:
     publish(flights, 0, NOON + 50)
     found = of(flights, 0)
     assert said(found)[2:] == [("released", 0, "s"), ("published", 50, "s")]
-    assert found.steps[-1].told == {"due": NOON + 24, "late_ms": 26, "cause": "due"}
+    assert found.steps[-1].details == {"due": NOON + 24, "late_ms": 26, "cause": "due"}
     assert states(found)["s"] == ("published", None, 0)
     put(flights, DELIVERIES, {**delivery_row(row(1)), "batch_id": 7})
-    assert of(flights, 1).steps[-1].told["late_ms"] is None
+    assert of(flights, 1).steps[-1].details["late_ms"] is None
 
 
 def test_commands_on_a_message_are_told_and_what_became_of_them(flights: str) -> None:
@@ -140,7 +140,7 @@ def test_commands_on_a_message_are_told_and_what_became_of_them(flights: str) ->
     found = of(flights, 0)
     assert [(each.what, each.subscription) for each in found.steps][2:] == [("cancel", "s")]
     told = {"command_id": done.command_id, "by": "ann", "reason": "snow", "asked": "entry_id < 2"}
-    assert found.steps[-1].told == told
+    assert found.steps[-1].details == told
     assert states(found)["s"] == ("cancelled", 0, 0)
     assert states(of(flights, 2))["s"] == ("waits", 2_000, 0)
     put(flights, REDELIVERY, run_row(1, 0, 1, NOON))
@@ -152,8 +152,8 @@ def test_commands_on_a_message_are_told_and_what_became_of_them(flights: str) ->
     assert ("left_out", 0, "s") in said(of(flights, 0))
     back = undo(flights, str(done.command_id))
     undone = [each for each in of(flights, 3).steps if each.what == "undo"]
-    assert [each.told["undoes"] for each in undone] == [done.command_id] * 2
-    assert [each.told["command_id"] for each in undone] == [back.command_id] * 2
+    assert [each.details["undoes"] for each in undone] == [done.command_id] * 2
+    assert [each.details["command_id"] for each in undone] == [back.command_id] * 2
     assert states(of(flights, 3)) == {"late": ("waits", 3_000, 0), "s": ("waits", 3_000, 0)}
 
 
@@ -181,7 +181,7 @@ def test_an_acknowledging_subscription_tells_what_is_open_and_when_it_comes_agai
     found = of(flights, 0, subscription="busy")
     assert states(found) == {"busy": ("waits_again", 60_000, 1)}
     assert said(found)[2:] == [("released", 0, "busy"), ("nack", 100, "busy")]
-    assert found.steps[-1].told == {"consumer": "worker", "cause": "nack", "after_ms": 5_000}
+    assert found.steps[-1].details == {"consumer": "worker", "cause": "nack", "after_ms": 5_000}
     assert [states(of(flights, number))["busy"][0] for number in (1, 2)] == ["taken", "settled"]
     publish(flights, 1, NOON + 50, subscription="busy")
     assert states(of(flights, 1))["busy"] == ("outstanding", None, 0)
@@ -225,7 +225,7 @@ def test_a_dead_letter_is_told_with_its_place(flights: str) -> None:
     put(flights, MESSAGES, letter("1:0"), {**letter("1:2", "elsewhere"), "entry_id": 1})
     last = of(flights, 0).steps[-1]
     assert (last.what, last.subscription, last.redelivery_count) == ("dead_letter", "busy", 3)
-    assert last.told == {"topic": "t-busy-DLQ", "position": "7:0", "cause": "nack"}
+    assert last.details == {"topic": "t-busy-DLQ", "position": "7:0", "cause": "nack"}
     assert "dead_letter" not in {each.what for each in of(flights, 2).steps}
 
 
@@ -238,7 +238,7 @@ def test_what_ingest_refused_or_has_not_taken_has_no_position(flights: str) -> N
     put(flights, REJECTED_INGEST, refused)
     bad, new = trace(flights, "t", key="k")
     assert [each.what for each in bad.steps] == ["sent", "refused"]
-    assert bad.steps[1].told == {"reason": "too_late"}
+    assert bad.steps[1].details == {"reason": "too_late"}
     assert (new.sent.payload_bytes, new.sent.position, [each.what for each in new.steps]) == (3, None, ["sent"])
     assert bad.states == new.states == ()
 
@@ -316,6 +316,6 @@ def test_what_has_another_due_time_waits_for_that_and_says_which_command_gave_it
     found = of(flights, 0, subscription="s")
     assert states(found) == {"s": ("waits", 3_600_000, 0)}
     (step,) = [each for each in found.steps if each.what == "shift"]
-    assert step.told["due"] == NOON + 3_600_000
+    assert step.details["due"] == NOON + 3_600_000
     put(flights, REDELIVERY, run_row(1, 0, 0, NOON + 3_600_000) | {"round": 1, "cause": "rescheduled"})
     assert states(of(flights, 0, subscription="s")) == {"s": ("taken", None, 0)}
