@@ -176,7 +176,7 @@ class Client(SetsPolicies, Commander, Closing):
             listen_to(held, register(self._root, [new], subscription_name, consumer_type, whole))
 
         def look(held: Consumer) -> None:
-            new = consumed.look({each.topic for each in held.cores})
+            new = consumed.look({each.topic for each in held.topic_consumers})
             # One that cannot be subscribed keeps no other one away.
             _each(partial(take, each, held) for each in new)
 
@@ -317,7 +317,7 @@ class Client(SetsPolicies, Commander, Closing):
 
     def _unsubscribe(self, made: Consumer, asked: list[str] | re.Pattern[str], name: str) -> None:
         """End the subscription of a consumer, also of partitions that it has not noticed."""
-        mine = {each.topic for each in made.cores}
+        mine = {each.topic for each in made.topic_consumers}
         if isinstance(asked, list):
             mine |= registered_for(self._root, expanded(self._root, asked), name)
         _each(partial(unsubscribe, self._root, each, name) for each in sorted(mine))

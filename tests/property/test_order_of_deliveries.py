@@ -30,7 +30,7 @@ from pipeline.client.following.backlog import Backlog, OpenRows
 from pipeline.client.following.closedlog import ClosedLog
 from pipeline.client.following.datarows import ORDER
 from pipeline.client.following.deliverylog import DeliveryLog
-from pipeline.client.following.inflow import Inflow
+from pipeline.client.following.slotstreams import SlotStreams
 from pipeline.client.reading.deliveries import Deliveries
 from pipeline.delta.deltars import path_of, rows_of
 from pipeline.storage.files import Files
@@ -153,12 +153,12 @@ def backlog(version: int, slots: set[int], rows: Iterator[Rows] | None = None) -
 
 def followed(log: DeliveryLog, slots: set[int]) -> list[int]:
     """What a consumer gets that has slots from the first version on."""
-    inflow = Inflow(
+    streams = SlotStreams(
         log, ClosedLog(empty_warehouse(), Files()), KEY, slot_rule(SubscriptionType.KEY_SHARED, SLOTS), Pace(Clock())
     )
-    inflow.take(backlog(0, slots, iter(())))
+    streams.take(backlog(0, slots, iter(())))
     found: list[int] = []
-    while (rows := inflow.next()[0]) is not None:
+    while (rows := streams.next()[0]) is not None:
         found += rows.entries.tolist()
     return found
 

@@ -64,21 +64,24 @@ class Taker:
     @property
     def topics(self) -> list[str]:
         """Its topics."""
-        return [core.topic for core in self.consumer.cores]
+        return [each.topic for each in self.consumer.topic_consumers]
 
     @property
     def gone(self) -> bool:
         """Whether it was closed, or knows that all its subscriptions were ended or made anew."""
-        return self.over or all(core.failure for core in self.consumer.cores)
+        return self.over or all(each.failure for each in self.consumer.topic_consumers)
 
     def describe(self) -> tuple[object, ...]:
         """Where it stands."""
-        cores = [(each.topic, each.life, each.owns, each.failure, each.desk.queue.size) for each in self.consumer.cores]
-        return self.program.name, self.program.stalled, self.subscription, self.consumer._options.kind, cores
+        topic_consumers = [
+            (each.topic, each.life, each.owns, each.failure, each.tracker.queue.size)
+            for each in self.consumer.topic_consumers
+        ]
+        return self.program.name, self.program.stalled, self.subscription, self.consumer._options.kind, topic_consumers
 
     def life(self, topic: str) -> int:
         """The life in which it is; 0: in none."""
-        return next((core.life for core in self.consumer.cores if core.topic == topic), 0)
+        return next((each.life for each in self.consumer.topic_consumers if each.topic == topic), 0)
 
 
 @dataclass(eq=False)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.client.checks import checked_delay
-from pipeline.client.consuming.events import Voice, runs_of
+from pipeline.client.consuming.events import EventRows, runs_of
 from pipeline.client.exceptions import InvalidMessage
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import append
@@ -44,7 +44,7 @@ def acknowledge(root: str, deliveries: pa.Table) -> int:
         StillConflicting: other writers were faster every time; nothing was said.
     """
     now = wall_ms()
-    return _say(root, deliveries, lambda voice, count, positions: voice.acks(positions, now, count))
+    return _say(root, deliveries, lambda event_rows, count, positions: event_rows.acks(positions, now, count))
 
 
 def negative_acknowledge(root: str, deliveries: pa.Table, delay_ms: int | timedelta | None = None) -> int:
@@ -64,26 +64,30 @@ def negative_acknowledge(root: str, deliveries: pa.Table, delay_ms: int | timede
     """
     after_ms = None if delay_ms is None else checked_delay("delay_ms", delay_ms)
     now = wall_ms()
-    return _say(root, deliveries, lambda voice, count, positions: voice.nacks(positions, count, after_ms, "nack", now))
+    return _say(
+        root, deliveries, lambda event_rows, count, positions: event_rows.nacks(positions, count, after_ms, "nack", now)
+    )
 
 
-def _say(root: str, deliveries: pa.Table, what: Callable[[Voice, int, Positions], pa.Table]) -> int:
+def _say(root: str, deliveries: pa.Table, what: Callable[[EventRows, int, Positions], pa.Table]) -> int:
     for name in SETTLED_BY:
         if name not in deliveries.column_names or deliveries.column(name).null_count:
             raise InvalidMessage(name, None, f"a column without NULL; needed are {', '.join(SETTLED_BY)}")
-    said = [what(voice, count, positions) for voice, count, positions in _parts(deliveries.select(SETTLED_BY))]
+    said = [
+        what(event_rows, count, positions) for event_rows, count, positions in _parts(deliveries.select(SETTLED_BY))
+    ]
     if said:
         append(root, CONSUMER_EVENTS, pa.concat_tables(said))
     return int(deliveries.num_rows)
 
 
-def _parts(rows: pa.Table) -> Iterator[tuple[Voice, int, Positions]]:
+def _parts(rows: pa.Table) -> Iterator[tuple[EventRows, int, Positions]]:
     """Positions of each incarnation and redelivery count."""
     for name in rows.group_by([*_NAMED, "redelivery_count"]).aggregate([]).to_pylist():
         flags = np.logical_and.reduce([_equals(rows, column, value) for column, value in name.items()])
         ledgers, entries = (longs(rows, column)[flags] for column in ("ledger_id", "entry_id"))
         key = name["topic"], name["subscription"], name["life"]
-        yield Voice(key, _NAME, _SESSION), name["redelivery_count"], runs_of(ledgers, entries)
+        yield EventRows(key, _NAME, _SESSION), name["redelivery_count"], runs_of(ledgers, entries)
 
 
 def _equals(rows: pa.Table, column: str, value: object) -> Flags:

@@ -14,7 +14,7 @@ from pipeline.client.choices import ConsumerBatchReceivePolicy
 from pipeline.client.consuming.received import Received
 
 if TYPE_CHECKING:
-    from pipeline.client.consuming.core import Core
+    from pipeline.client.consuming.topicconsumer import TopicConsumer
 
 
 class Batch:
@@ -81,10 +81,10 @@ class Kept:
         """The next one; None: there is none. One that has failed meanwhile comes again. The caller has the lock."""
         while self._messages:
             message = self._messages.popleft()
-            if message.consumer.desk.holds(message):
+            if message.consumer.tracker.holds(message):
                 return message
         return None
 
-    def drop(self, cores: Collection[Core]) -> None:
-        """Forget those of some cores. The caller has the lock."""
-        self._messages = deque(each for each in self._messages if each.consumer not in cores)
+    def drop(self, topic_consumers: Collection[TopicConsumer]) -> None:
+        """Forget those of some topic consumers. The caller has the lock."""
+        self._messages = deque(each for each in self._messages if each.consumer not in topic_consumers)

@@ -15,11 +15,11 @@ import pyarrow as pa
 from pipeline.client.checks import check_process, checked_count, checked_delay, checked_timeout
 from pipeline.client.consuming.batch import Batch, Kept
 from pipeline.client.consuming.consumerlistener import Announcer, Receiver
-from pipeline.client.consuming.consumertopics import Named, by_core, core_of, counts, place_of, settle, sought
-from pipeline.client.consuming.core import Core
+from pipeline.client.consuming.consumertopics import Named, by_topic, consumer_of, counts, place_of, settle, sought
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.consuming.received import Received
 from pipeline.client.consuming.rows import COLUMNS
+from pipeline.client.consuming.topicconsumer import TopicConsumer
 from pipeline.client.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
@@ -53,41 +53,42 @@ class Consumer(Receiver):
 
     Attributes:
         engine: what turns it.
-        cores: what it is for each of its topics.
+        topic_consumers: what it is for each of its topics.
         events: tells its `consumer_event_listener`.
     """
 
     def __init__(
         self,
         engine: Engine,
-        cores: Sequence[Core],
+        topic_consumers: Sequence[TopicConsumer],
         on_close: Callable[[Consumer], None] | None = None,
         on_unsubscribe: Callable[[Consumer], None] | None = None,
     ) -> None:
-        """A consumer of topics, one core each, which share one lock; `open_consumer` makes it.
+        """A consumer of topics, one topic consumer each, which share one lock; `open_consumer` makes it.
 
         Args:
-            engine: which turns the cores.
-            cores: one for each topic.
+            engine: which turns the topic consumers.
+            topic_consumers: one for each topic.
             on_close: called once it is closed.
             on_unsubscribe: takes the subscription out of the registry.
         """
-        self.engine, self.cores, self._first, self.kept = engine, list(cores), 0, Kept(cores[0].lock)
-        self._changed, self._options = cores[0].lock, cores[0].options
+        self.engine, self.topic_consumers, self._first = engine, list(topic_consumers), 0
+        self.kept = Kept(topic_consumers[0].lock)
+        self._changed, self._options = topic_consumers[0].lock, topic_consumers[0].options
         self._on_close, self._on_unsubscribe = on_close, on_unsubscribe
         self._closed, self.events, self._process = False, Announcer(), os.getpid()
         weakref.finalize(self, self.events.end).atexit = False
-        self._let_go_of(cores)
+        self._let_go_of(topic_consumers)
 
     # ---- who it is
 
     def topic(self) -> str:
         """The topic; of several ones their names, with commas between."""
-        return ",".join(core.topic for core in self.cores)
+        return ",".join(each.topic for each in self.topic_consumers)
 
     def subscription_name(self) -> str:
         """The subscription."""
-        return self.cores[0].subscription
+        return self.topic_consumers[0].subscription
 
     def consumer_name(self) -> str:
         """The name by which others see it."""
@@ -95,7 +96,7 @@ class Consumer(Receiver):
 
     def is_connected(self) -> bool:
         """Whether it has a part of its subscription now."""
-        return not self._closed and any(core.owns for core in self.cores)
+        return not self._closed and any(each.owns for each in self.topic_consumers)
 
     # ---- getting messages
 
@@ -172,7 +173,7 @@ class Consumer(Receiver):
             InvalidMessage: it is nothing that this consumer gets.
         """
         with self._opened():
-            settle(self.cores, message)
+            settle(self.topic_consumers, message)
 
     def acknowledge_cumulative(self, message: Named) -> None:
         """All that this consumer was handed up to a message is done with, in the order in which it was handed.
@@ -186,10 +187,10 @@ class Consumer(Receiver):
             InvalidMessage: this consumer was not handed it.
         """
         with self._opened():
-            core = core_of(self.cores, message)
+            topic_consumer = consumer_of(self.topic_consumers, message)
             if not self._options.kind.alone:
                 raise CumulativeAcknowledgementNotAllowedError(self.subscription_name(), self._options.kind)
-            if counts(core, message) and not core.desk.acknowledge_upto(place_of(message)):
+            if counts(topic_consumer, message) and not topic_consumer.tracker.acknowledge_upto(place_of(message)):
                 raise InvalidMessage("message", str(message), "one that this consumer was handed and has not settled")
 
     def negative_acknowledge(self, message: Named | pa.Table, delay_ms: int | timedelta | None = None) -> None:
@@ -209,11 +210,11 @@ class Consumer(Receiver):
         after_ms = usual if delay_ms is None else checked_delay("delay_ms", delay_ms)
         with self._opened():
             if isinstance(message, pa.Table):
-                for core, life, rows in by_core(self.cores, message):
-                    if life == core.life:
-                        core.desk.fail_table(rows, after_ms)
-            elif counts(core := core_of(self.cores, message), message):
-                core.desk.fail(place_of(message), after_ms)
+                for topic_consumer, life, rows in by_topic(self.topic_consumers, message):
+                    if life == topic_consumer.life:
+                        topic_consumer.tracker.fail_table(rows, after_ms)
+            elif counts(topic_consumer := consumer_of(self.topic_consumers, message), message):
+                topic_consumer.tracker.fail(place_of(message), after_ms)
 
     def reconsume_later(self, message: Named, delay_ms: int | timedelta) -> None:
         """A message is to come again after a delay (ms, or a `timedelta`). It counts as a redelivery.
@@ -232,9 +233,9 @@ class Consumer(Receiver):
             AlreadyClosed: the consumer is closed.
         """
         with self._opened():
-            self.kept.drop(self.cores)
-            for core in self.cores:
-                core.desk.fail_all()
+            self.kept.drop(self.topic_consumers)
+            for topic_consumer in self.topic_consumers:
+                topic_consumer.tracker.fail_all()
 
     # ---- places in the log
 
@@ -246,7 +247,7 @@ class Consumer(Receiver):
             OperationNotSupported: it has several topics.
         """
         self._opened()
-        if len(self.cores) > 1:
+        if len(self.topic_consumers) > 1:
             raise OperationNotSupported("get_last_message_id", "each topic has a log of its own")
         place = TopicLog(self.engine.root, self.topic()).last()
         return MessageId.earliest if place == START else MessageId.of(self.topic(), *place)
@@ -269,10 +270,10 @@ class Consumer(Receiver):
         """
         where = checked_where(messageid)
         with self._opened():
-            cores = sought(self.cores, where)
-            self.kept.drop(cores)
-        asked = {core: begin_anew(self.engine.root, *core.named, where) for core in cores}
-        if not self._waited(lambda: all(core.life >= life for core, life in asked.items()) or None, _SEEK_MS):
+            topic_consumers = sought(self.topic_consumers, where)
+            self.kept.drop(topic_consumers)
+        lives = {each: begin_anew(self.engine.root, *each.named, where) for each in topic_consumers}
+        if not self._waited(lambda: all(each.life >= life for each, life in lives.items()) or None, _SEEK_MS):
             raise Timeout("seek: the service does not run: it", _SEEK_MS)
 
     # ---- listener
@@ -317,26 +318,26 @@ class Consumer(Receiver):
             self._closed = True
             self._changed.notify_all()
         try:
-            self.engine.remove(self.cores)
+            self.engine.remove(self.topic_consumers)
         finally:
             self.events.end()
             if self._on_close is not None:
                 self._on_close(self)
 
-    def take_on(self, cores: Sequence[Core]) -> None:
-        """Get messages through more cores, with the same lock; a consumer that is closed lets them go."""
+    def take_on(self, topic_consumers: Sequence[TopicConsumer]) -> None:
+        """Get messages of more topics, with the same lock; a consumer that is closed lets them go."""
         with self._changed:
             if not self._closed:
-                self.cores = [*self.cores, *cores]
-                self._let_go_of(cores)
+                self.topic_consumers = [*self.topic_consumers, *topic_consumers]
+                self._let_go_of(topic_consumers)
                 return
-        self.engine.remove(cores)
+        self.engine.remove(topic_consumers)
 
     # ---- inside
 
-    def _let_go_of(self, cores: Sequence[Core]) -> None:
+    def _let_go_of(self, topic_consumers: Sequence[TopicConsumer]) -> None:
         """When nobody has this consumer any more, its slots are for others."""
-        weakref.finalize(self, self.engine.forget, tuple(cores)).atexit = False
+        weakref.finalize(self, self.engine.forget, tuple(topic_consumers)).atexit = False
 
     def _opened(self) -> Condition:
         check_process(self._process, "this call")
@@ -359,10 +360,10 @@ class Consumer(Receiver):
                 found = take()
                 if found is not None:
                     return found
-                if all(core.failure for core in self.cores) and (failure := self.cores[0].failure):
+                if all(each.failure for each in self.topic_consumers) and (failure := self.topic_consumers[0].failure):
                     raise failure
                 if not woken:
-                    self.engine.hurry()
+                    self.engine.wake()
                 left = _LOOK_S if ends is None else min(_LOOK_S, ends - time.monotonic())
                 if left <= 0:
                     return None
@@ -371,27 +372,27 @@ class Consumer(Receiver):
     def _take(self) -> Received | None:
         if (kept := self.kept.take()) is not None:
             return kept
-        for core in self._in_turn():
-            found = core.desk.take_one(core)
+        for topic_consumer in self._in_turn():
+            found = topic_consumer.tracker.take_one(topic_consumer)
             if found is not None:
-                if core.desk.queue.size == self._options.receiver_queue_size // 2:
-                    self.engine.hurry()
+                if topic_consumer.tracker.queue.size == self._options.receiver_queue_size // 2:
+                    self.engine.wake()
                 return found
         return None
 
     def _take_rows(self, most: int) -> pa.Table | None:
         tables, left = list[pa.Table](), most
-        for core in self._in_turn():
-            while left > 0 and (rows := core.desk.take_rows(left)) is not None:
+        for topic_consumer in self._in_turn():
+            while left > 0 and (rows := topic_consumer.tracker.take_rows(left)) is not None:
                 tables.append(rows.table.select(COLUMNS))
                 left -= len(rows)
-            if core.desk.queue.size < self._options.receiver_queue_size:
-                self.engine.hurry()
+            if topic_consumer.tracker.queue.size < self._options.receiver_queue_size:
+                self.engine.wake()
         return pa.concat_tables(tables) if tables else None
 
-    def _in_turn(self) -> Iterable[Core]:
-        """The cores; another one is first each time."""
-        if len(self.cores) == 1:
-            return self.cores
-        self._first = (self._first + 1) % len(self.cores)
-        return self.cores[self._first :] + self.cores[: self._first]
+    def _in_turn(self) -> Iterable[TopicConsumer]:
+        """The topic consumers; another one is first each time."""
+        if len(self.topic_consumers) == 1:
+            return self.topic_consumers
+        self._first = (self._first + 1) % len(self.topic_consumers)
+        return self.topic_consumers[self._first :] + self.topic_consumers[: self._first]

@@ -13,9 +13,9 @@ from functools import partial
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumerlistener import ConsumerEventListener
-from pipeline.client.consuming.core import Core
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.consuming.options import ConsumerOptions
+from pipeline.client.consuming.topicconsumer import TopicConsumer
 from pipeline.client.exceptions import ConsumerBusy, Timeout
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.topicpolicies import partition_of
@@ -88,41 +88,41 @@ def new_consumer(
     lock = threading.Condition()
     named = replace(options, consumer_name=options.consumer_name or f"delayline-{secrets.token_hex(6)}")
     with engine.between_turns():
-        cores = _added(engine, topics, subscription, named, lock)
-        made = Consumer(engine, cores, on_close, on_unsubscribe)
-        _tell_of(made, cores)
+        topic_consumers = _added(engine, topics, subscription, named, lock)
+        made = Consumer(engine, topic_consumers, on_close, on_unsubscribe)
+        _tell_of(made, topic_consumers)
     return made
 
 
 def listen_to(made: Consumer, topics: Topics) -> None:
     """Let a consumer get the messages of more topics, too; their subscriptions are registered."""
-    like = made.cores[0]
+    like = made.topic_consumers[0]
     with made.engine.between_turns():
-        cores = _added(made.engine, topics, like.subscription, like.options, like.lock)
-        _tell_of(made, cores)
-    made.take_on(cores)
+        topic_consumers = _added(made.engine, topics, like.subscription, like.options, like.lock)
+        _tell_of(made, topic_consumers)
+    made.take_on(topic_consumers)
 
 
 def _added(
     engine: Engine, topics: Topics, subscription: str, options: ConsumerOptions, lock: threading.Condition
-) -> list[Core]:
+) -> list[TopicConsumer]:
     known = topics if isinstance(topics, Mapping) else {}
     choices = {each: options.under(known[each]) if each in known else options for each in topics}
     return [engine.add(each, subscription, mine, lock) for each, mine in choices.items()]
 
 
-def _tell_of(made: Consumer, cores: Sequence[Core]) -> None:
+def _tell_of(made: Consumer, topic_consumers: Sequence[TopicConsumer]) -> None:
     known = weakref.ref(made)
-    for core in cores:
-        core.served = partial(_serves, known)
-        if core.options.consumer_event_listener is not None:
-            core.active = _telling(made, core, core.options.consumer_event_listener)
+    for topic_consumer in topic_consumers:
+        topic_consumer.served = partial(_serves, known)
+        if topic_consumer.options.consumer_event_listener is not None:
+            topic_consumer.active = _telling(made, topic_consumer, topic_consumer.options.consumer_event_listener)
 
 
 def _serves(known: weakref.ref[Consumer]) -> bool:
     """Whether a program that has a consumer gets messages by it."""
     made = known()
-    return made is not None and not all(core.failure for core in made.cores)
+    return made is not None and not all(each.failure for each in made.topic_consumers)
 
 
 def await_subscription(consumer: Consumer, timeout_s: float) -> None:
@@ -134,25 +134,27 @@ def await_subscription(consumer: Consumer, timeout_s: float) -> None:
         ConsumerBusy: somebody else has it.
         Timeout: nobody says so in time.
     """
-    for core in consumer.cores:
-        with core.lock:
-            core.lock.wait_for(lambda core=core: core.owns or core.busy or core.failure, timeout_s)  # type: ignore[misc]
-        if core.owns:
+    for topic_consumer in consumer.topic_consumers:
+        with topic_consumer.lock:
+            topic_consumer.lock.wait_for(lambda it=topic_consumer: it.owns or it.busy or it.failure, timeout_s)  # type: ignore[misc]
+        if topic_consumer.owns:
             continue
-        holder = core.busy or core.holder
+        holder = topic_consumer.busy or topic_consumer.holder
         consumer.close()
-        if core.failure is not None:
-            raise core.failure
+        if topic_consumer.failure is not None:
+            raise topic_consumer.failure
         if holder is not None:
-            raise ConsumerBusy(core.topic, core.subscription, holder)
+            raise ConsumerBusy(topic_consumer.topic, topic_consumer.subscription, holder)
         raise Timeout("subscribe: the service does not run, or does not know the subscription: it", timeout_s * 1_000)
 
 
-def _telling(consumer: Consumer, core: Core, listener: ConsumerEventListener) -> Callable[[bool], None]:
-    # The engine has the core for as long as somebody has the consumer.
-    partition, held = partition_of(core.topic), weakref.ref(consumer)
+def _telling(
+    consumer: Consumer, topic_consumer: TopicConsumer, listener: ConsumerEventListener
+) -> Callable[[bool], None]:
+    # The engine has the topic consumer for as long as somebody has the consumer.
+    partition, held = partition_of(topic_consumer.topic), weakref.ref(consumer)
 
-    def tell(active: bool) -> None:  # noqa: FBT001 - what the core calls it with
+    def tell(active: bool) -> None:  # noqa: FBT001 - what the topic consumer calls it with
         # The engine turns all consumers of the process: it does not wait for an application.
         if (mine := held()) is not None:
             mine.events.tell(partial(listener.became_active if active else listener.became_inactive, mine, partition))

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.client.checks import checked_place
-from pipeline.client.consuming.core import Core
 from pipeline.client.consuming.events import runs_of
 from pipeline.client.consuming.received import Received
+from pipeline.client.consuming.topicconsumer import TopicConsumer
 from pipeline.client.exceptions import InvalidMessage
 from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
@@ -23,82 +23,86 @@ Named = Message | MessageId
 """A message, or the name of one."""
 
 
-def core_of(cores: Sequence[Core], message: Named) -> Core:
-    """The core that a message is of.
+def consumer_of(topic_consumers: Sequence[TopicConsumer], message: Named) -> TopicConsumer:
+    """The topic consumer that a message is of.
 
     Raises:
         InvalidMessage: it is of none, or nobody can tell.
     """
     if not isinstance(message, Message | MessageId):
         raise InvalidMessage("message", message, "a message, or its id")
-    if isinstance(message, Received) and message.consumer in cores:
+    if isinstance(message, Received) and message.consumer in topic_consumers:
         return message.consumer
     topic = message.topic_name()
-    found = [core for core in cores if not topic or core.topic == topic]
+    found = [topic_consumer for topic_consumer in topic_consumers if not topic or topic_consumer.topic == topic]
     if len(found) != 1:
-        raise InvalidMessage("message", str(message), f"one of {','.join(core.topic for core in cores)}")
+        raise InvalidMessage("message", str(message), f"one of {','.join(each.topic for each in topic_consumers)}")
     return found[0]
 
 
-def settle(cores: Sequence[Core], message: Named | pa.Table) -> None:
+def settle(topic_consumers: Sequence[TopicConsumer], message: Named | pa.Table) -> None:
     """A message, or all of a table, is done with, in the life of the subscription in which it came.
 
     Another consumer of the process may have got it, and this one may not have heard of that life yet.
 
     Raises:
-        InvalidMessage: it is of none of the cores.
+        InvalidMessage: it is of none of the topic consumers.
     """
     if isinstance(message, pa.Table):
-        for core, life, rows in by_core(cores, message):
-            if life == core.life:
-                core.desk.acknowledge_table(rows)
+        for topic_consumer, life, rows in by_topic(topic_consumers, message):
+            if life == topic_consumer.life:
+                topic_consumer.tracker.acknowledge_table(rows)
             else:
-                core.settle_in(life, runs_of(longs(rows, "ledger_id"), longs(rows, "entry_id")))
+                topic_consumer.settle_in(life, runs_of(longs(rows, "ledger_id"), longs(rows, "entry_id")))
         return
-    core, place = core_of(cores, message), place_of(message)
-    if not isinstance(message, Received) or message.life == core.life:
-        core.desk.acknowledge(place)
+    topic_consumer, place = consumer_of(topic_consumers, message), place_of(message)
+    if not isinstance(message, Received) or message.life == topic_consumer.life:
+        topic_consumer.tracker.acknowledge(place)
     else:
-        core.settle_in(message.life, runs_of(*np.array([place], np.int64).T))
+        topic_consumer.settle_in(message.life, runs_of(*np.array([place], np.int64).T))
 
 
-def by_core(cores: Sequence[Core], table: pa.Table) -> Iterator[tuple[Core, int, pa.Table]]:
-    """The rows of a table that are of each core, by the life of its subscription: the present one if they name none.
+def by_topic(
+    topic_consumers: Sequence[TopicConsumer], table: pa.Table
+) -> Iterator[tuple[TopicConsumer, int, pa.Table]]:
+    """The rows of a table of each topic consumer, by the life of its subscription: the present one if they name none.
 
     Raises:
         InvalidMessage: a column is missing, or has what no position can be.
     """
-    for name in ("topic", "ledger_id", "entry_id")[len(cores) == 1 :]:
+    for name in ("topic", "ledger_id", "entry_id")[len(topic_consumers) == 1 :]:
         if name not in table.column_names or table.column(name).null_count:
             raise InvalidMessage(name, None, "a column without NULL, as `batch_receive_arrow` gives it")
     for column, most in (("ledger_id", MAX_LEDGER), ("entry_id", MAX_ENTRY)):
         numbers = longs(table, column)
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) <= most:
             raise InvalidMessage(column, [int(numbers.min()), int(numbers.max())], f"numbers in 0..{most}")
-    for core in cores:
-        own = table if len(cores) == 1 else table.filter(pc.equal(table.column("topic"), core.topic))
+    for topic_consumer in topic_consumers:
+        own = (
+            table if len(topic_consumers) == 1 else table.filter(pc.equal(table.column("topic"), topic_consumer.topic))
+        )
         if "life" not in own.column_names:
-            yield core, core.life, own
+            yield topic_consumer, topic_consumer.life, own
             continue
         lives = own.column("life")
         for life in pc.unique(lives).drop_null().to_pylist():
-            yield core, life, own.filter(pc.equal(lives, life))
+            yield topic_consumer, life, own.filter(pc.equal(lives, life))
 
 
-def sought(cores: Sequence[Core], where: Where) -> Sequence[Core]:
-    """The cores in whose topics a place is.
+def sought(topic_consumers: Sequence[TopicConsumer], where: Where) -> Sequence[TopicConsumer]:
+    """The topic consumers in whose topics a place is.
 
     Raises:
         InvalidMessage: it is in none, or nobody can tell.
     """
     if isinstance(where, int) or where in (MessageId.earliest, MessageId.latest):
-        return cores
-    return [core_of(cores, where)]
+        return topic_consumers
+    return [consumer_of(topic_consumers, where)]
 
 
-def counts(core: Core, message: Named) -> bool:
+def counts(topic_consumer: TopicConsumer, message: Named) -> bool:
     """Whether a message is of the present life of its subscription; what was received before a seek is not."""
-    return not isinstance(message, Received) or message.life == core.life
+    return not isinstance(message, Received) or message.life == topic_consumer.life
 
 
 def place_of(message: Named) -> tuple[int, int]:

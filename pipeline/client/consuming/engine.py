@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from pipeline.client.consuming.clock import Clock, Pace
-from pipeline.client.consuming.core import Core
 from pipeline.client.consuming.options import ConsumerOptions
+from pipeline.client.consuming.topicconsumer import TopicConsumer
 from pipeline.client.consuming.writer import EventWriter
 from pipeline.client.exceptions import AlreadyClosed
 from pipeline.client.following.closedlog import ClosedLog
@@ -19,7 +19,7 @@ from pipeline.client.following.cursorlog import CursorLog
 from pipeline.client.following.deliverylog import DeliveryLog
 from pipeline.client.following.leaselog import LeaseLog
 from pipeline.client.following.registrylog import RegistryLog
-from pipeline.client.following.supply import Logs
+from pipeline.client.following.slotfetcher import Logs
 from pipeline.config.paths import local_path, one_spelling
 from pipeline.config.threads import end_at_exit, panics_raised
 from pipeline.storage.files import Files
@@ -62,10 +62,10 @@ class Engine:
             Pace(self.clock),
         )
         self.root = root
-        self._cores: list[Core] = []
-        self._forgotten = deque[Core]()
+        self._topic_consumers: list[TopicConsumer] = []
+        self._forgotten = deque[TopicConsumer]()
         self._lock = threading.RLock()
-        self._hunger = threading.Event()
+        self._demand = threading.Event()
         self._ended = threading.Event()
         self._started = self._owes = False
         self._folders: Folders | None = None
@@ -76,49 +76,49 @@ class Engine:
         with self._lock:
             yield
 
-    def add(self, topic: str, subscription: str, options: ConsumerOptions, lock: threading.Condition) -> Core:
+    def add(self, topic: str, subscription: str, options: ConsumerOptions, lock: threading.Condition) -> TopicConsumer:
         """A consumer of a topic, from the next turn on."""
-        core = Core(self.logs, topic, subscription, options, lock)
+        topic_consumer = TopicConsumer(self.logs, topic, subscription, options, lock)
         with self._lock:
-            self.logs.cursors.want(core.named)
-            self._cores.append(core)
+            self.logs.cursors.want(topic_consumer.named)
+            self._topic_consumers.append(topic_consumer)
             if self._started and self.ended:
                 self.start()
-        return core
+        return topic_consumer
 
-    def remove(self, cores: Iterable[Core]) -> None:
+    def remove(self, topic_consumers: Iterable[TopicConsumer]) -> None:
         """Consumers leave; what they said last is appended before this returns, for all who leave meanwhile at once.
 
         Raises:
             DelaylineError: it cannot be appended.
         """
         with self._lock:
-            for core in cores:
-                if core in self._cores:
-                    core.leave()
-                    self._cores.remove(core)
+            for topic_consumer in topic_consumers:
+                if topic_consumer in self._topic_consumers:
+                    topic_consumer.leave()
+                    self._topic_consumers.remove(topic_consumer)
             self.logs.cursors.end_turn()
         # The other consumers do not wait for the store.
         self._say_last()
         with self._lock:
-            self._end_without_cores()
+            self._end_if_alone()
 
-    def forget(self, cores: Iterable[Core]) -> None:
+    def forget(self, topic_consumers: Iterable[TopicConsumer]) -> None:
         """Consumers are gone without a word: the next turn gives up their slots.
 
         Takes no lock: a collector of garbage calls it, in whichever thread.
         """
-        self._forgotten.extend(cores)
+        self._forgotten.extend(topic_consumers)
 
     def _let_go(self) -> None:
         while self._forgotten:
-            core = self._forgotten.popleft()
-            if core in self._cores:
-                core.leave()
-                self._cores.remove(core)
-                if not self._cores:
+            topic_consumer = self._forgotten.popleft()
+            if topic_consumer in self._topic_consumers:
+                topic_consumer.leave()
+                self._topic_consumers.remove(topic_consumer)
+                if not self._topic_consumers:
                     self._say_last()
-                    self._end_without_cores()
+                    self._end_if_alone()
 
     def _say_last(self) -> None:
         """Append what was said; what the store does not take now the threads append later, and end then."""
@@ -128,10 +128,10 @@ class Engine:
             self._owes = True
             raise
 
-    def _end_without_cores(self) -> None:
-        if not self._cores:
+    def _end_if_alone(self) -> None:
+        if not self._topic_consumers:
             self._ended.set()
-            self._hunger.set()
+            self._demand.set()
 
     @property
     def ended(self) -> bool:
@@ -151,25 +151,25 @@ class Engine:
             self._let_go()
             logs.pace.begin()
             # Another one is first each time: it has the time to read.
-            self._cores = self._cores[1:] + self._cores[:1]
+            self._topic_consumers = self._topic_consumers[1:] + self._topic_consumers[:1]
             news = [logs.leases.read(), logs.deliveries.read(), logs.cursors.read(), logs.closed.read()]
             failed: list[Exception] = []
-            for core in list(self._cores):
+            for topic_consumer in list(self._topic_consumers):
                 try:
                     with panics_raised():
-                        core.turn()
+                        topic_consumer.turn()
                 except Exception as error:  # noqa: BLE001 - the others go on
                     failed.append(error)
-            needed = [core.oldest for core in self._cores]
+            needed = [each.oldest for each in self._topic_consumers]
             logs.deliveries.forget(min([each for each in needed if each is not None], default=logs.deliveries.last) + 1)
             logs.cursors.end_turn()
             logs.registry.end_turn()
-            keys = {key for core in self._cores if (key := core.key) is not None}
-            logs.keep(keys, {core.named for core in self._cores})
+            keys = {key for topic_consumer in self._topic_consumers if (key := topic_consumer.key) is not None}
+            logs.keep(keys, {each.named for each in self._topic_consumers})
             wrote = self._writer.begin() if self._started else self._writer.flush()
             if self._owes and not wrote:
                 self._owes = False
-                self._end_without_cores()
+                self._end_if_alone()
             if failed:
                 raise failed[0]
             return wrote or any(news)
@@ -182,7 +182,7 @@ class Engine:
             self._started, self._ended = True, threading.Event()
             for work, name in ((self._run, "delayline-consumers"), (self._writer.run, "delayline-consumer-events")):
                 thread = threading.Thread(target=self._serve, args=(work, self._ended), name=name, daemon=True)
-                end_at_exit(thread, self._ended, self._hunger, self._writer.given)
+                end_at_exit(thread, self._ended, self._demand, self._writer.given)
                 thread.start()
 
     def _serve(self, work: Callable[[threading.Event], None], ended: threading.Event) -> None:
@@ -192,14 +192,14 @@ class Engine:
         except BaseException as error:  # noqa: BLE001 - whatever it is; panics of delta-rs, too
             _LOG.exception("the consumers of this process end; whoever subscribes again gets new ones")
             ended.set()
-            self._hunger.set()
-            for core in list(self._cores):
-                core.fail(AlreadyClosed(f"consumer: {error!r} ended its thread; it"))
+            self._demand.set()
+            for topic_consumer in list(self._topic_consumers):
+                topic_consumer.fail(AlreadyClosed(f"consumer: {error!r} ended its thread; it"))
 
-    def hurry(self) -> None:
+    def wake(self) -> None:
         """An application waits for a message."""
-        if not self._hunger.is_set():
-            self._hunger.set()
+        if not self._demand.is_set():
+            self._demand.set()
             if (folders := self._folders) is not None:
                 folders.wake()
 
@@ -211,7 +211,7 @@ class Engine:
         self._folders = folders = Folders([f"{near}/{DELIVERIES.name}/_delta_log"])
         try:
             while not ended.is_set():
-                self._hunger.clear()
+                self._demand.clear()
                 folders.state()
                 self._try_turn(ended)
                 ended.wait(_LEAST_S)
@@ -222,10 +222,10 @@ class Engine:
     def _turn_by_pauses(self, ended: threading.Event) -> None:
         pause = _BUSY_S
         while not ended.is_set():
-            self._hunger.clear()
+            self._demand.clear()
             busy = self._try_turn(ended)
             pause = min(_BUSY_S if busy else _IDLE_S, pause * _SLOWER)
-            if self._hunger.wait(pause):
+            if self._demand.wait(pause):
                 pause = _BUSY_S
 
     def _try_turn(self, ended: threading.Event) -> bool:
@@ -240,5 +240,5 @@ class Engine:
     def _wait(self, folders: Folders) -> None:
         """Wait for something new, or for an application that waits, but not for long: leases and timeouts have time."""
         until = time.monotonic() + _BUSY_S
-        while not self._hunger.is_set() and (left := until - time.monotonic()) > 0 and not folders.wait(left):
+        while not self._demand.is_set() and (left := until - time.monotonic()) > 0 and not folders.wait(left):
             pass

@@ -21,7 +21,7 @@ _SCHEMA = arrow_schema(CONSUMER_EVENTS)
 
 
 @dataclass(frozen=True)
-class Voice:
+class EventRows:
     """Who says something: a consumer of a subscription, in a session of it."""
 
     key: Key

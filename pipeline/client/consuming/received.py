@@ -14,7 +14,7 @@ from pipeline.client.messageid import MessageId
 from pipeline.client.schema import Schema
 
 if TYPE_CHECKING:
-    from pipeline.client.consuming.core import Core
+    from pipeline.client.consuming.topicconsumer import TopicConsumer
 
 
 _MOST_ROWS, _MOST_BYTES = 1_024, 1 << 20
@@ -67,7 +67,7 @@ class Received(Message):
 
     __slots__ = ("_known", "_number", "_window", "consumer", "life")
 
-    def __init__(self, window: Window, number: int, schema: Schema, consumer: Core) -> None:
+    def __init__(self, window: Window, number: int, schema: Schema, consumer: TopicConsumer) -> None:
         """A row of a window.
 
         Args:

@@ -45,8 +45,8 @@ def slot_rule(kind: SubscriptionType, slots: int) -> SlotsOf:
 def places_of(due_us: IntArray, sequences: IntArray) -> IntArray:
     """Numbers that grow in the order of delivery, the same whoever reads a row, from whichever file.
 
-    The instant at which it was due, ms, then its number in the batch of dispatch. A place that is too high lets a new
-    owner count a failure for a message that nobody saw; none is ever too low.
+    The instant at which it was due, ms, then its number in the batch of dispatch. Rounding up is safe: at worst a
+    message counts as failed once too often. Rounding down would hand it out twice.
     """
     due_ms = np.clip(due_us // 1_000, 0, _MOST_MS)
     last = (1 << _SEQUENCE_BITS) - 1

@@ -16,8 +16,8 @@ from schemas import CONSUMER_EVENTS
 
 _LOG = logging.getLogger(__name__)
 _LEAST_MS, _TIMES = 100, 4
-"""Between two commits: so long, and so many times as long as each of the last two took. One that takes long alone, as
-when a process starts, changes nothing: leases are as long as the pauses ask for."""
+"""Between two commits: so long, and so many times as long as each of the last two took. A single slow commit
+is ignored, because the length of leases follows this interval."""
 _LONGEST_MS, _RAREST_MS = 10_000, 60_000
 _LOOK_MS = 1_000
 """So often the thread looks whether it shall end."""

@@ -29,7 +29,7 @@ Open = dict[int, dict[int, BitMap]]
 
 
 @dataclass(frozen=True)
-class Picture:
+class CursorSnapshot:
     """What settle last said of a subscription.
 
     Attributes:
@@ -71,7 +71,7 @@ class CursorLog(Follower):
         self.events, self.released, self.lives = -1, -1, -1
         self._lives_at, self._lives = -1, dict[Name, int]()
         self._wanted = set[Name]()
-        self._pictures: dict[Name, Picture] | None = None
+        self._snapshots: dict[Name, CursorSnapshot] | None = None
         self._begin_anew()
 
     def covers(self, events: int, released: int) -> bool:
@@ -86,21 +86,21 @@ class CursorLog(Follower):
         """Nobody will ask about others than these."""
         self._wanted &= names
 
-    def picture(self, topic: str, subscription: str) -> Picture | None:
+    def snapshot(self, topic: str, subscription: str) -> CursorSnapshot | None:
         """What settle last said of the newest life of a subscription; None when it does not know it yet.
 
         One look serves all of a turn, which ends with `end_turn`.
         """
-        if self._pictures is None or (topic, subscription) not in self._wanted:
+        if self._snapshots is None or (topic, subscription) not in self._wanted:
             self.want((topic, subscription))
-            self._pictures = self._looked()
-        return self._pictures.get((topic, subscription))
+            self._snapshots = self._read_snapshots()
+        return self._snapshots.get((topic, subscription))
 
     def end_turn(self) -> None:
         """Whoever asks from here on wants to know what is so then."""
-        self._pictures = None
+        self._snapshots = None
 
-    def _looked(self) -> dict[Name, Picture]:
+    def _read_snapshots(self) -> dict[Name, CursorSnapshot]:
         table = open_table(self._root, CURSORS)
         topics, subscriptions = (", ".join(map(quoted, sorted(set(each)))) for each in zip(*self._wanted, strict=True))
         rows = by_name(
@@ -108,7 +108,7 @@ class CursorLog(Follower):
         )
         events = self._events_of(table)
         known = {name: each for name, each in rows.items() if {CURSOR_HEAD, CURSOR_LEASES} <= each.blocks.keys()}
-        return {name: Picture(each, events) for name, each in known.items()}
+        return {name: CursorSnapshot(each, events) for name, each in known.items()}
 
     def life(self, topic: str, subscription: str) -> int | None:
         """The newest life of a subscription that settle knows; None: it knows none. One look serves all of a turn."""

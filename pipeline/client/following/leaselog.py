@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pipeline.client.consuming.events import ACK, NACK
 from pipeline.client.consuming.rows import chosen
 from pipeline.client.following.closedlog import Key
-from pipeline.client.following.cursorlog import Picture
+from pipeline.client.following.cursorlog import CursorSnapshot
 from pipeline.client.following.tail import Actions, Follower
 from pipeline.config.errors import VersionGone
 from pipeline.config.routes import NotInDriver
@@ -52,13 +52,13 @@ class LeaseLog(Follower):
         found = self._folded.get(key)
         return None if found is None else found.replay
 
-    def begin(self, key: Key, picture: Picture) -> LeaseReplay:
+    def begin(self, key: Key, snapshot: CursorSnapshot) -> LeaseReplay:
         """The same from what settle says, and what was said since.
 
         Raises:
             VersionGone: what was said since is gone; settle has said something newer.
         """
-        folded = _Folded(picture.leases, picture.events)
+        folded = _Folded(snapshot.leases, snapshot.events)
         for version in range(folded.upto + 1, self.next):
             actions = entry(self._files, self._folder, version)
             if actions is None:

@@ -163,7 +163,7 @@ def test_consumers_of_a_slow_store_keep_their_slots(tmp_path: Path, monkeypatch:
     assert world.settle.causes() == []
     monkeypatch.setattr(APPEND, append)
     world.run(90)
-    members = [core._member for each in consumers for core in each.cores]
+    members = [topic_consumer._member for each in consumers for topic_consumer in each.topic_consumers]
     assert [each.timing.lease_ms for each in members if each is not None] == [10_000, 10_000]
 
 
@@ -232,7 +232,7 @@ def test_a_consumer_that_fails_does_not_keep_others_from_their_turns(tmp_path: P
     def fails() -> None:
         raise CorruptBytes("cursor", "somebody wrote to it")
 
-    broken.cores[0].turn = fails  # type: ignore[method-assign]
+    broken.topic_consumers[0].turn = fails  # type: ignore[method-assign]
     for _ in range(10):
         world.clock.time += 200
         with pytest.raises(CorruptBytes):

@@ -120,10 +120,10 @@ def test_a_consumer_of_several_topics_comes_back_to_one_whose_subscription_was_m
     world.run(3)
     unsubscribe(world.root, TOPIC, SUBSCRIPTION)
     world.run(6)
-    assert [core.failure is None for core in consumer.cores] == [False, True]
+    assert [topic_consumer.failure is None for topic_consumer in consumer.topic_consumers] == [False, True]
     subscribe(world.root, Subscription(TOPIC, SUBSCRIPTION, type="key_shared"))
     world.run(6)
-    assert consumer.cores[0].failure is not None, "the type differs"
+    assert consumer.topic_consumers[0].failure is not None, "the type differs"
     unsubscribe(world.root, TOPIC, SUBSCRIPTION)
     subscribe(world.root, Subscription(TOPIC, SUBSCRIPTION))
     world.begin_anew(2)

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumers import new_consumer
 from pipeline.client.consuming.engine import Engine
-from pipeline.client.consuming.events import Voice
+from pipeline.client.consuming.events import EventRows
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.writer import EventWriter
 from pipeline.client.following import cursorlog, deliverylog
@@ -179,7 +179,7 @@ def test_a_redelivery_that_another_consumer_has_queued_is_dropped_when_its_messa
     world.run(1)
     world.again()
     world.run(1)
-    moved = other.cores[0].desk.queue.size
+    moved = other.topic_consumers[0].tracker.queue.size
     for each in had:
         consumer.acknowledge(each)
     world.run(1)
@@ -357,5 +357,5 @@ def _slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *times: int) -> tuple
         return append(*told)
 
     monkeypatch.setattr(APPEND, slowly)
-    said = Voice((TOPIC, SUBSCRIPTION, 1), "a", 7).acks(positions((1, 0, 0)), NOON)
+    said = EventRows((TOPIC, SUBSCRIPTION, 1), "a", 7).acks(positions((1, 0, 0)), NOON)
     return world, EventWriter(world.root, world.clock), said

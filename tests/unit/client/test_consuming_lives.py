@@ -21,7 +21,7 @@ def test_a_consumer_settles_what_another_one_got_in_a_life_of_which_it_has_not_h
     engine = world.process()
     other, getter = world.consumer(engine, "a"), world.joined("b")
     world.run(10)
-    other.cores[0].turn = lambda: None  # type: ignore[method-assign] # it is not its turn yet
+    other.topic_consumers[0].turn = lambda: None  # type: ignore[method-assign] # it is not its turn yet
     world.begin_anew(2)
     world.run(6)
     world.dispatch.deliver(*TEN)

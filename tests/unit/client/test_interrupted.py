@@ -22,15 +22,15 @@ def test_what_a_call_had_when_it_was_interrupted_the_next_one_gives(
     world = World(str(tmp_path))
     world.dispatch.deliver(*TEN)
     consumer = world.joined()
-    waiting = consumer.engine.hurry
+    waiting = consumer.engine.wake
 
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(consumer.engine, "hurry", interrupted)
+    monkeypatch.setattr(consumer.engine, "wake", interrupted)
     with pytest.raises(KeyboardInterrupt):
         consumer.batch_receive(20, 60_000)
-    monkeypatch.setattr(consumer.engine, "hurry", waiting)
+    monkeypatch.setattr(consumer.engine, "wake", waiting)
     assert names(consumer.batch_receive(4, 0)) == TEN[:4]
     assert names([consumer.receive(0)]) == TEN[4:5]
     assert names(drained(consumer)) == TEN[5:]
@@ -45,7 +45,7 @@ def test_what_a_call_had_when_its_consumer_was_closed_others_get_at_once(
     world.run(30)
     world.dispatch.deliver(*TEN)
     world.run(1)
-    monkeypatch.setattr(consumer.engine, "hurry", consumer.close)
+    monkeypatch.setattr(consumer.engine, "wake", consumer.close)
     with pytest.raises(AlreadyClosed):
         consumer.batch_receive(20, 60_000)
     first = drained(other)
@@ -63,15 +63,15 @@ def test_what_a_call_had_when_it_was_interrupted_and_came_again_since_is_given_o
     world = World(str(tmp_path))
     world.dispatch.deliver(*TEN)
     consumer = world.joined(unacked_messages_timeout_ms=3_000)
-    waiting = consumer.engine.hurry
+    waiting = consumer.engine.wake
 
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(consumer.engine, "hurry", interrupted)
+    monkeypatch.setattr(consumer.engine, "wake", interrupted)
     with pytest.raises(KeyboardInterrupt):
         consumer.batch_receive(20, 60_000)
-    monkeypatch.setattr(consumer.engine, "hurry", waiting)
+    monkeypatch.setattr(consumer.engine, "wake", waiting)
     world.run(6)
     world.again()
     world.run(1)

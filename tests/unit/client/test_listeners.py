@@ -15,8 +15,8 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumerlistener import Worker
-from pipeline.client.consuming.core import Core
 from pipeline.client.consuming.engine import Engine
+from pipeline.client.consuming.topicconsumer import TopicConsumer
 from pipeline.client.message import Message
 from state import SubscriptionType
 from tests.support.consumed import World, drained, names
@@ -110,7 +110,7 @@ def test_a_consumer_that_becomes_active_at_once_is_told_so(tmp_path: Path, monke
     world, told = World(str(tmp_path), SubscriptionType.FAILOVER), Told()
     turning, add = list[threading.Thread](), Engine.add
 
-    def added(*args: Any) -> Core:  # noqa: ANN401 - passed on
+    def added(*args: Any) -> TopicConsumer:  # noqa: ANN401 - passed on
         made = add(*args)
         turning.append(threading.Thread(target=world.run, args=(3,)))
         turning[0].start()

@@ -38,7 +38,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> consumed.World:
         if not world.settle.open:
             world.dispatch.deliver((1, 0))
 
-    monkeypatch.setattr(engine, "hurry", turn)
+    monkeypatch.setattr(engine, "wake", turn)
     monkeypatch.setattr(client_module, "engine_of", lambda _: engine)
     monkeypatch.setitem(sys.modules, "delayline", public)
     return world

@@ -164,7 +164,7 @@ def test_another_life_is_noticed_with_the_next_commit_of_settle(tmp_path: Path) 
     world.run(0.2)
     world.begin_anew(2)
     world.run(0.6)
-    assert [core.life for core in consumer.cores] == [2]
+    assert [each.life for each in consumer.topic_consumers] == [2]
     assert drained(consumer) == []
 
 
@@ -220,7 +220,7 @@ def test_what_a_consumer_that_is_closed_had_before_a_seek_is_not_settled_by_anot
     assert world.settle.open == 2
     world.begin_anew(2)
     world.dispatch.deliver(*positions)
-    while second.cores[0].life:
+    while second.topic_consumers[0].life:
         second.engine.turn()
     second.acknowledge(before[2])
     world.run(2)

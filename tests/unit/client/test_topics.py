@@ -308,7 +308,10 @@ def test_a_consumer_of_several_topics_follows_the_policies_of_each(world: consum
         consumer = client.subscribe(re.compile("t-partition-.|tea"), "s", SHARED)
         subscribe(world.root, Subscription("tea", "s", "shared", policies=replace(more, max_unacked=8)))
         client.refresh_topics()
-        told = [(core.options.max_unacked, core.options.unacked_messages_timeout_ms) for core in consumer.cores]
+        told = [
+            (topic_consumer.options.max_unacked, topic_consumer.options.unacked_messages_timeout_ms)
+            for topic_consumer in consumer.topic_consumers
+        ]
     assert told == [(50_000, 0), (7, 30_000), (8, 30_000)]
 
 

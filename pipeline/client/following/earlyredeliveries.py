@@ -13,7 +13,7 @@ Delivery = tuple[int, int, int]
 """Ledger, entry, redelivery count."""
 
 
-class Ahead:
+class EarlyRedeliveries:
     """What was taken out of turn, by slot, until its turn has come and it is passed over.
 
     Attributes:

@@ -9,11 +9,11 @@ from functools import partial
 
 from pipeline.client.consuming.clock import Pace
 from pipeline.client.consuming.rows import Rows, SlotsOf, chosen, rows_of
-from pipeline.client.following.ahead import Ahead
 from pipeline.client.following.backlog import Backlog
 from pipeline.client.following.closedlog import ClosedLog, Key
 from pipeline.client.following.datarows import DataFile
 from pipeline.client.following.deliverylog import DeliveryLog
+from pipeline.client.following.earlyredeliveries import EarlyRedeliveries
 from pipeline.config.errors import VersionGone
 from state.lease_events import CaughtUp, Event
 
@@ -29,7 +29,7 @@ class _Stream:
     rows: Iterator[Rows] | None = None
 
 
-class Inflow:
+class SlotStreams:
     """The rows of one consumer. Slots that have been read equally far are read together.
 
     Attributes:
@@ -43,7 +43,7 @@ class Inflow:
         self._pace = pace
         self.backlogs: list[Backlog] = []
         self.lost: set[int] = set()
-        self._ahead = Ahead()
+        self._early = EarlyRedeliveries()
 
     @property
     def oldest(self) -> int:
@@ -63,7 +63,7 @@ class Inflow:
         for backlog in self.backlogs:
             backlog.slots -= set(slots)
         self.lost -= set(slots)
-        self._ahead.drop(slots)
+        self._early.drop(slots)
         self._streams = [each for each in self._streams if each.slots]
         self.backlogs = [each for each in self.backlogs if each.slots]
 
@@ -88,7 +88,7 @@ class Inflow:
             if rows is not None:
                 return rows, events
         self._merge()
-        self._ahead.passed(self.oldest)
+        self._early.passed(self.oldest)
         for stream in sorted(self._streams, key=lambda each: each.version):
             rows = self._of_stream(stream)
             if rows is not None:
@@ -116,7 +116,7 @@ class Inflow:
                 if rows is None:
                     stream.rows, stream.version = None, stream.version + 1
                 else:
-                    return self._ahead.without(rows.of_slots(stream.slots))
+                    return self._early.without(rows.of_slots(stream.slots))
         except VersionGone:
             self.lose(stream.slots)
         return None
@@ -125,7 +125,7 @@ class Inflow:
     def _whole(self) -> Iterator[None]:
         """Rows that were read in a turn go with it when it fails, and nobody goes on in the middle of a file.
 
-        So all slots are read anew then: what is open of them comes, and what the application has does not.
+        So all slots are read anew then: open rows are read again; rows that the application still holds are skipped.
         """
         try:
             yield
@@ -153,16 +153,16 @@ class Inflow:
     def _redeliveries(self) -> Iterator[Rows]:
         begun = {slot: each.version + (each.rows is not None) for each in self._streams for slot in each.slots}
         begun |= {slot: each.version for each in self.backlogs for slot in each.slots}
-        first = max(self._ahead.upto, self.oldest) + 1
+        first = max(self._early.upto, self.oldest) + 1
         for version in range(first, self._log.last + 1) if begun else ():
             if not self._pace.more:
                 return
-            self._ahead.upto = version
+            self._early.upto = version
             mine = [slot for slot, upto in begun.items() if upto < version]
             for rows in self._again(version):
                 found = rows.where(rows.counts > 0).of_slots(mine)
                 if len(found):
-                    self._ahead.give(found)
+                    self._early.give(found)
                     yield found
 
     def _again(self, version: int) -> Iterator[Rows]:

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.client.consuming.desk import Desk
-from pipeline.client.consuming.events import Voice
+from pipeline.client.consuming.events import EventRows
+from pipeline.client.consuming.messagetracker import MessageTracker
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.rows import Rows
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.following.closedlog import Key
-from pipeline.client.following.supply import Logs, Supply
+from pipeline.client.following.slotfetcher import Logs, SlotFetcher
 from pipeline.config.errors import AlreadySubscribed, PipelineError, VersionGone
 from pipeline.subscriptions.incarnations import Name
 from state import LeaseKind, LeaseMember, LeaseReplay, LeaseTiming, Positions
@@ -60,21 +60,21 @@ def _nobody(active: bool) -> None:  # noqa: FBT001 - a listener that does not li
     pass
 
 
-class Core:
-    """A consumer of one topic. All but `desk` belongs to the thread that turns the engine.
+class TopicConsumer:
+    """A consumer of one topic. All but `tracker` belongs to the thread that turns the engine.
 
     Attributes:
         topic: the topic.
         subscription: the subscription.
         options: how the consumer works; it has a name.
-        desk: what the application has to do with; guarded by `lock`.
+        tracker: what the application has to do with; guarded by `lock`.
         lock: guards the desk; notified when there is something for the application.
         busy: who has the exclusive subscription, when somebody else does who lives.
         life: the number of the subscription's life in which it is; 0: in none.
         over: the last life of which it knows that it is over; 0: of none.
         failure: why it gets nothing any more; None: it does.
         served: whether the application gets messages of other topics by the same consumer. Then nobody tells it that
-            this one has failed, so the core looks for the subscription again.
+            this one has failed, so it looks for the subscription again.
         active: called with True when a failover consumer comes to be the one that gets messages, else with False.
     """
 
@@ -83,7 +83,7 @@ class Core:
     ) -> None:
         """It has not joined yet."""
         self._logs, self.topic, self.subscription, self.options, self.lock = logs, topic, subscription, options, lock
-        self.desk = Desk(logs.clock, options, self._may, logs.writer.add)
+        self.tracker = MessageTracker(logs.clock, options, self._may, logs.writer.add)
         self.busy: str | None = None
         self.failure: Exception | None = None
         self.life = self.over = 0
@@ -91,7 +91,7 @@ class Core:
         self.served: Callable[[], bool] = _alone
         self._key: Key = (topic, subscription, 0)
         self._member: LeaseMember | None = None
-        self._supply: Supply | None = None
+        self._fetcher: SlotFetcher | None = None
         self._draining: set[int] = set()
         self._resumed: set[int] = set()
         self._asked_at: int | None = None
@@ -120,12 +120,12 @@ class Core:
     @property
     def key(self) -> Key | None:
         """The life of the subscription in which it is; None: in none."""
-        return None if self._supply is None else self._key
+        return None if self._fetcher is None else self._key
 
     @property
     def oldest(self) -> int | None:
         """The version of `deliveries` up to which it has read all; None: it reads nothing."""
-        return None if self._supply is None else self._supply.oldest
+        return None if self._fetcher is None else self._fetcher.oldest
 
     def turn(self) -> None:
         """Do what is to be done now: the logs were read to their ends."""
@@ -133,56 +133,56 @@ class Core:
             return
         if (self._member is None and not self._join()) or self._lives_anew():
             return
-        member, supply = self._member, self._supply
+        member, fetcher = self._member, self._fetcher
         assert member is not None  # noqa: S101 - it has joined
-        assert supply is not None  # noqa: S101 - the same
+        assert fetcher is not None  # noqa: S101 - the same
         replay = self._replay()
         if replay is None:
             return
         now = self._logs.clock.now()
         with self.lock:
-            self.desk.count(now)
+            self.tracker.count(now)
             self._drop_closed()
-            self.desk.forget(supply.lost)
+            self.tracker.forget(fetcher.lost)
             who = self.topic, self.subscription, self.options.consumer_name
-            self.desk.stats.tell(now, who, self.desk.queue.size, len(self.desk.holding))
-            supply.again(replay, self.desk.holding, self._resumed)
+            self.tracker.stats.tell(now, who, self.tracker.queue.size, len(self.tracker.holding))
+            fetcher.again(replay, self.tracker.holding, self._resumed)
         self._resumed = set()
-        supply.begin_backlogs(self._voice)
+        fetcher.begin_backlogs(self._event_rows)
         events: list[Event] = [] if replay is member.replay else [Rebased(replay)]
         events += self._paced(member.timing, now)
-        rows, says = self._fill(supply)
+        rows, says = self._fill(fetcher)
         events += says + self._progress()
-        self._obey(supply, member.handle(self._logs.clock.now(), *events, Looked()))
+        self._obey(fetcher, member.handle(self._logs.clock.now(), *events, Looked()))
         self._put(rows)
 
     def settle_in(self, life: int, positions: Positions) -> None:
         """Messages are done with in a life that has begun, and of which this consumer has not heard yet."""
         if life > max(self.life, self.over):
-            voice = Voice((*self.named, life), self.options.consumer_name, _NO_SESSION)
-            self._logs.writer.add(voice.acks(positions, self._logs.clock.wall()))
+            event_rows = EventRows((*self.named, life), self.options.consumer_name, _NO_SESSION)
+            self._logs.writer.add(event_rows.acks(positions, self._logs.clock.wall()))
 
     def leave(self) -> None:
         """Say the last things: what was acknowledged, and that it is gone."""
         self._left = True
         with self.lock:
-            if self.desk.voice is None and self.desk.has_acks:
-                self._find_voice()
-            self.desk.count(self._logs.clock.now())
-        member, supply = self._member, self._supply
-        if member is None or supply is None:
+            if self.tracker.event_rows is None and self.tracker.has_acks:
+                self._find_event_rows()
+            self.tracker.count(self._logs.clock.now())
+        member, fetcher = self._member, self._fetcher
+        if member is None or fetcher is None:
             return
-        self._obey(supply, member.handle(self._logs.clock.now(), Handed(self.desk.upto), Leave()))
+        self._obey(fetcher, member.handle(self._logs.clock.now(), Handed(self.tracker.upto), Leave()))
 
-    def _find_voice(self) -> None:
+    def _find_event_rows(self) -> None:
         """It has not joined, and was told of messages by their ids: they are of the newest life."""
         try:
             life = self._logs.cursors.life(*self.named)
         except (PipelineError, DeltaError, OSError) as error:
             _LOG.warning("%s/%s: what was acknowledged by ids is not said: %s", *self.named, error)
         else:
-            self.desk.voice = (
-                None if life is None else Voice((*self.named, life), self.options.consumer_name, _NO_SESSION)
+            self.tracker.event_rows = (
+                None if life is None else EventRows((*self.named, life), self.options.consumer_name, _NO_SESSION)
             )
 
     # ---- joining
@@ -193,16 +193,16 @@ class Core:
         if self._asked_at is not None and now - self._asked_at < _ASK_MS:
             return False
         self._asked_at = now
-        picture = self._logs.cursors.picture(*self.named)
-        if picture is None:
+        snapshot = self._logs.cursors.snapshot(*self.named)
+        if snapshot is None:
             return False
         if not self._is_registered():
             return False
-        self._key = (*self.named, picture.rows.life)
+        self._key = (*self.named, snapshot.rows.life)
         replay = self._replay()
         if replay is None:
             return False
-        self._supply = Supply(self._logs, self._key, self.options.kind, len(replay.slots))
+        self._fetcher = SlotFetcher(self._logs, self._key, self.options.kind, len(replay.slots))
         self._begin_session(replay)
         with self.lock:
             self.life = self._key[2]
@@ -261,8 +261,8 @@ class Core:
     def _begin_session(self, replay: LeaseReplay) -> None:
         options, session = self.options, secrets.randbits(_SESSION_BITS)
         self._member = LeaseMember(replay, options.consumer_name, session, options.kind, _USUAL, options.priority)
-        self._voice = Voice(self._key, options.consumer_name, session)
-        self.desk.voice = self._voice
+        self._event_rows = EventRows(self._key, options.consumer_name, session)
+        self.tracker.event_rows = self._event_rows
 
     def _replay(self) -> LeaseReplay | None:
         try:
@@ -273,9 +273,9 @@ class Core:
     def _reset(self) -> None:
         """Join again; nothing of this life counts any more."""
         with self.lock:
-            self.desk.clear()
+            self.tracker.clear()
             self.life = 0
-        self._member, self._supply, self._asked_at = None, None, None
+        self._member, self._fetcher, self._asked_at = None, None, None
         self._draining, self._resumed = set(), set()
 
     # ---- what happens
@@ -284,15 +284,15 @@ class Core:
         member = self._member
         return member is not None and member.may_hand_out(slot, now)
 
-    def _fill(self, supply: Supply) -> tuple[list[Rows], list[Event]]:
+    def _fill(self, fetcher: SlotFetcher) -> tuple[list[Rows], list[Event]]:
         """Read ahead; give the rows, and what the lease is to be told before they may be handed out."""
         found: list[Rows] = []
         events: list[Event] = []
-        room = max(1, self.options.receiver_queue_size) - self.desk.queue.size
-        if room <= 0 and self.desk.is_paused:
-            return list(supply.redeliveries()), events
+        room = max(1, self.options.receiver_queue_size) - self.tracker.queue.size
+        if room <= 0 and self.tracker.is_paused:
+            return list(fetcher.redeliveries()), events
         while room > 0:
-            rows, says = supply.next()
+            rows, says = fetcher.next()
             events += says
             if rows is None:
                 break
@@ -307,15 +307,15 @@ class Core:
         closed = self._logs.closed
         if self._closed != closed.changes:
             self._closed = closed.changes
-            self.desk.queue.keep(lambda rows: closed.without(self._key, rows))
+            self.tracker.queue.keep(lambda rows: closed.without(self._key, rows))
 
     def _put(self, parts: list[Rows]) -> None:
         member = self._member
         mine = set() if member is None else set(member.slots) - self._draining
         with self.lock:
             for rows in parts:
-                self.desk.queue.put(rows.of_slots(mine))
-            if self.desk.queue.size or self.busy is not None or mine:
+                self.tracker.queue.put(rows.of_slots(mine))
+            if self.tracker.queue.size or self.busy is not None or mine:
                 self.lock.notify_all()
 
     def _paced(self, timing: LeaseTiming, now: int) -> list[Event]:
@@ -330,22 +330,22 @@ class Core:
     def _progress(self) -> list[Event]:
         """How far the application is, and which slots it is done with that are to be handed over."""
         with self.lock:
-            held = self.desk.holding.slots() if self._draining else set()
-        return [Handed(self.desk.upto), *(Drained(slot) for slot in sorted(self._draining - held))]
+            held = self.tracker.holding.slots() if self._draining else set()
+        return [Handed(self.tracker.upto), *(Drained(slot) for slot in sorted(self._draining - held))]
 
-    def _obey(self, supply: Supply, instructions: list[Instruction]) -> None:
+    def _obey(self, fetcher: SlotFetcher, instructions: list[Instruction]) -> None:
         taken: list[Take] = []
         for each in instructions:
             match each:
                 case Append(rows):
-                    events = self._voice.leases(rows, self._logs.clock.wall())
+                    events = self._event_rows.leases(rows, self._logs.clock.wall())
                     self._logs.writer.add(events, hurry=any(row.kind in _AWAITED for row in rows))
                 case Take():
                     taken.append(each)
                 case Announced(slot, upto):
-                    supply.announced(slot, upto)
+                    fetcher.announced(slot, upto)
                 case Drain(slot) | Drop(slot):
-                    self._stop(supply, slot, drains=isinstance(each, Drain))
+                    self._stop(fetcher, slot, drains=isinstance(each, Drain))
                 case Resume(slot):
                     self._draining.discard(slot)
                     self._resumed.add(slot)
@@ -353,15 +353,15 @@ class Core:
                     self._notice(each)
         if taken:
             with self.lock:
-                supply.take(taken, self.desk.holding)
+                fetcher.take(taken, self.tracker.holding)
 
-    def _stop(self, supply: Supply, slot: int, *, drains: bool) -> None:
-        """Hand out nothing more of a slot. It comes back by reading again what is open of it."""
+    def _stop(self, fetcher: SlotFetcher, slot: int, *, drains: bool) -> None:
+        """Hand out nothing more of a slot. If the slot returns, its open rows are read again."""
         self._draining = self._draining | {slot} if drains else self._draining - {slot}
         self._resumed.discard(slot)
-        supply.drop({slot})
+        fetcher.drop({slot})
         with self.lock:
-            self.desk.forget({slot})
+            self.tracker.forget({slot})
 
     def _notice(self, each: Instruction) -> None:
         match each:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.client.consuming.clock import Clock
-from pipeline.client.consuming.events import ACK_TIMEOUT, NACK, Voice, runs_of
+from pipeline.client.consuming.events import ACK_TIMEOUT, NACK, EventRows, runs_of
 from pipeline.client.consuming.holding import Failed, Handed, Holding
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.queue import Queue
@@ -25,20 +25,20 @@ from state import MessageTimers, Positions, UnackedLimit
 from state.positionset import PositionSet
 
 if TYPE_CHECKING:
-    from pipeline.client.consuming.core import Core
+    from pipeline.client.consuming.topicconsumer import TopicConsumer
 
 Place = tuple[int, int]
 """Ledger, entry."""
 
 
-class Desk:
+class MessageTracker:
     """Hands out rows and collects what is said of them, until `count` passes it on.
 
     Attributes:
         queue: what was read and not handed out.
         holding: what the application has, as of the last `count`.
         upto: the last place of which a message was handed out, as of the last `count`.
-        voice: how rows of events begin; set before anything is queued. None: what is said waits.
+        event_rows: how rows of events begin; set before anything is queued. None: what is said waits.
         stats: figures for the log.
     """
 
@@ -56,13 +56,13 @@ class Desk:
         self._clock, self._options, self._may, self._say = clock, options, may, say
         timeout = options.unacked_messages_timeout_ms
         self._timers = MessageTimers(timeout, options.unacked_messages_tick_ms) if timeout else None
-        self.voice: Voice | None
+        self.event_rows: EventRows | None
         self.stats = ConsumerStats(options.stats_interval_s, clock.now())
         self.clear()
 
     def clear(self) -> None:
         """Forget everything."""
-        self.voice = None
+        self.event_rows = None
         self.queue, self.holding = Queue(), Holding(UnackedLimit(self._options.max_unacked))
         self._handed = Handed(self.holding) if self._options.kind.alone else None
         self._acks: list[Place] = []
@@ -75,7 +75,7 @@ class Desk:
 
     # ---- out
 
-    def take_one(self, consumer: Core) -> Received | None:
+    def take_one(self, consumer: TopicConsumer) -> Received | None:
         """The next message; None when there is none, or it may not be handed out now."""
         now = self._clock.now()
         while (shown := self.queue.peek()) is not None:
@@ -152,7 +152,7 @@ class Desk:
 
     def count(self, now: int) -> None:
         """Note what was handed out, and pass on what was said of it since the last time."""
-        if self.voice is None:
+        if self.event_rows is None:
             return
         for rows in self.queue.taken():
             self.holding.give(rows)
@@ -200,19 +200,19 @@ class Desk:
             known = PositionSet.union(PositionSet.of(mine) for mine, _ in parts)
             parts.append(((PositionSet.of(positions) - known).positions(), None))
         for mine, count in parts:
-            self._say(self._speaker.acks(mine, self._clock.wall(), count))
+            self._say(self._rows.acks(mine, self._clock.wall(), count))
 
     def _put_back(self, failed: Failed, after_ms: int | None, cause: str) -> None:
         for count, positions in sorted(failed.items()):
             self.stats.failed += positions.messages
-            self._say(self._speaker.nacks(positions, count, after_ms, cause, self._clock.wall()))
+            self._say(self._rows.nacks(positions, count, after_ms, cause, self._clock.wall()))
             if self._timers is not None:
                 self._timers.remove(positions)
 
     @property
-    def _speaker(self) -> Voice:
-        assert self.voice is not None  # noqa: S101 - whoever has a message came after the lease
-        return self.voice
+    def _rows(self) -> EventRows:
+        assert self.event_rows is not None  # noqa: S101 - whoever has a message came after the lease
+        return self.event_rows
 
 
 def _runs(places: list[Place]) -> Positions:
