@@ -37,7 +37,7 @@ _DUE_BY_THEN = f"""
 
 
 @dataclass(frozen=True)
-class Moment:
+class CountingRule:
     """What counts as accepted and as delivered, in SQL over rows `m` of `messages` and `d` of `deliveries`.
 
     Attributes:
@@ -61,13 +61,13 @@ class Moment:
     tables: dict[str, DeltaTable] = field(default_factory=dict)
 
 
-def at_present(root: str) -> Moment:
+def at_present(root: str) -> CountingRule:
     """What counts now: a message that may be deleted is delivered, and left out on both sides."""
     said = at_work(root)
-    return Moment("true", "-1", f"NOT {BELOW}", said.withdrawn, said.moved)
+    return CountingRule("true", "-1", f"NOT {BELOW}", said.withdrawn, said.moved)
 
 
-def at_instant(root: str, as_of: int) -> Moment:
+def at_instant(root: str, as_of: int) -> CountingRule:
     """What counted at an instant, ms UTC.
 
     Raises:
@@ -89,10 +89,10 @@ def at_instant(root: str, as_of: int) -> Moment:
     # A command states the time of a clock on the wall; in a replay only what dispatch did is of the right time.
     said, tables = in_force(root, f"at <= {then}"), {"publications": publications}
     withdrawn = merged((said.withdrawn, left_out(root, f"rejected_at <= {then}")))
-    return Moment(sent.format("m"), change, "true", withdrawn, said.moved, as_of, late, tables)
+    return CountingRule(sent.format("m"), change, "true", withdrawn, said.moved, as_of, late, tables)
 
 
-def uncertain(root: str, lives: Mapping[Name, int], moment: Moment, as_of: int, settled: SettledMark) -> int:
+def uncertain(root: str, lives: Mapping[Name, int], rule: CountingRule, as_of: int, settled: SettledMark) -> int:
     """How many messages were cancelled after an instant whose rows retention may have deleted since.
 
     Nobody can say any more whether they had been sent by then.
@@ -100,14 +100,14 @@ def uncertain(root: str, lives: Mapping[Name, int], moment: Moment, as_of: int, 
     Args:
         root: the warehouse.
         lives: the present life of each subscription that is counted.
-        moment: what counts.
+        rule: what counts.
         as_of: the instant, ms UTC.
         settled: the mark of retention.
     """
     deleted = f"due_time <= {instant(settled.due_ms)} AND ledger_id < {settled.ledger}"
     found = left_out(root, f"{deleted} AND rejected_at > {instant(as_of)}")
     present = {of: each for of, each in found.items() if lives.get((of.topic, of.subscription)) == of.life}
-    return count(left(present, moment.in_force))
+    return count(left(present, rule.in_force))
 
 
 def _iso(ms: int) -> str:

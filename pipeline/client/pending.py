@@ -25,10 +25,10 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipeline.client.asof import Moment, at_instant, at_present, uncertain
+from pipeline.client.asof import CountingRule, at_instant, at_present, uncertain
 from pipeline.client.commanding.chosen import Chosen
 from pipeline.client.commanding.inforce import delivered
-from pipeline.client.commanding.spelled import later_of, spelled
+from pipeline.client.commanding.positionstable import due_times_table, positions_table
 from pipeline.client.heldback import held_back
 from pipeline.client.relations import relation, table_of
 from pipeline.client.subscribing.lives import lives
@@ -194,7 +194,7 @@ def pending(
         # Last, since it changes several times a second, and says how long it takes from now on.
         return Pending(tuple(shaped(root, counts, looked.counted)), waiting, versions)
     lives = {name: life.number for name, life in looked.counted.items()}
-    unknown = uncertain(root, lives, looked.moment, as_of, looked.settled)
+    unknown = uncertain(root, lives, looked.rule, as_of, looked.settled)
     return Pending(tuple(_backlogs(looked)), 0, versions, unknown)
 
 
@@ -260,14 +260,14 @@ class _Looked:
         deliveries: opened first.
         messages: opened after that.
         since: the life of each listener; None: it gets nothing yet.
-        moment: what counts.
+        rule: what counts.
         settled: the mark, read last.
     """
 
     deliveries: DeltaTable
     messages: DeltaTable
     since: Mapping[Name, Incarnation | None]
-    moment: Moment
+    rule: CountingRule
     settled: SettledMark
 
     @property
@@ -288,9 +288,9 @@ class _Looked:
         gone, moved = self._commanded()
         number = {name: place for place, name in enumerate(self.counted)}
         without = [*gone.items(), *((of, each.positions) for of, each in moved.items())]
-        left_out = spelled((number[of[:2]], each) for of, each in without)
-        waits = (each.less(delivered(self.deliveries, each, self.moment.until)) for each in moved.values())
-        later = later_of((number[each.of[:2]], each) for each in waits)
+        left_out = positions_table((number[of[:2]], each) for of, each in without)
+        waits = (each.less(delivered(self.deliveries, each, self.rule.until)) for each in moved.values())
+        later = due_times_table((number[each.of[:2]], each) for each in waits)
         with (
             relation("listeners", table_of(rows, _LISTENER)) as (listeners, more),
             relation("withdrawn", left_out) as (less, others),
@@ -299,7 +299,7 @@ class _Looked:
             tables = {"deliveries": self.deliveries, "messages": self.messages, **more, **others, **rest}
             text = self._text(listeners, less if left_out.num_rows else None)
             text += _MOVED.format(moved=moves, listeners=listeners) if later.num_rows else ""
-            yield text, tables | self.moment.tables
+            yield text, tables | self.rule.tables
 
     def _commanded(self) -> tuple[Parts, dict[Round, Chosen]]:
         """What commands withdraw of the first deliveries to present lives, and what else of them has another time."""
@@ -308,8 +308,8 @@ class _Looked:
         def present(of: Round) -> bool:
             return of.redelivery_count == 0 and lives.get((of.topic, of.subscription)) == of.life
 
-        gone = {of: each for of, each in self.moment.in_force.items() if present(of)}
-        moved = {of: each.less(gone.get(of, PositionSet())) for of, each in self.moment.moved.items() if present(of)}
+        gone = {of: each for of, each in self.rule.in_force.items() if present(of)}
+        moved = {of: each.less(gone.get(of, PositionSet())) for of, each in self.rule.moved.items() if present(of)}
         return gone, {of: each for of, each in moved.items() if len(each.ledgers)}
 
     def _text(self, listeners: str, withdrawn: str | None) -> str:
@@ -317,11 +317,11 @@ class _Looked:
         mark = {"settled_ms": self.settled.due_ms, "settled_ledger": self.settled.ledger}
         less = {rows: "" if withdrawn is None else _LESS.format(withdrawn=withdrawn, rows=rows) for rows in "md"}
         same = {"listeners": listeners, "less": less["d"], "due": _DUE.format(**micros)}
-        change, counts = (text.format(**mark) for text in (self.moment.change, self.moment.counts))
-        text = _ACCEPTED.format(listeners=listeners, less=less["m"], sent=self.moment.sent, **mark)
+        change, counts = (text.format(**mark) for text in (self.rule.change, self.rule.counts))
+        text = _ACCEPTED.format(listeners=listeners, less=less["m"], sent=self.rule.sent, **mark)
         text += _DELIVERED.format(rows="deliveries", change=change, counts=counts, **same)
-        if self.moment.late is not None:
-            text += _DELIVERED.format(rows=f"({self.moment.late})", change="1", counts="true", **same)
+        if self.rule.late is not None:
+            text += _DELIVERED.format(rows=f"({self.rule.late})", change="1", counts="true", **same)
         return text
 
 
@@ -334,8 +334,8 @@ def _look(root: str, wanted: tuple[str | None, str | None], as_of: int | None) -
         if all(asked in (None, has) for asked, has in zip(wanted, each.named, strict=True))
     ]
     since = _since(root, lines)
-    moment = at_present(root) if as_of is None else at_instant(root, as_of)
-    return _Looked(deliveries, messages, since, moment, read_mark(Files(), root))
+    rule = at_present(root) if as_of is None else at_instant(root, as_of)
+    return _Looked(deliveries, messages, since, rule, read_mark(Files(), root))
 
 
 def _backlogs(looked: _Looked) -> Iterator[Backlog]:

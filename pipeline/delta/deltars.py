@@ -21,10 +21,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from pipeline.config.errors import ColumnGone, NoWarehouse, StillConflicting
 from pipeline.config.paths import usable
+from pipeline.delta.logs.checksums import put_first_checksum
 from pipeline.delta.logs.entries import entry
 from pipeline.delta.logs.logfiles import log_files
 from pipeline.delta.logs.opening import table_at
-from pipeline.delta.logs.sums import put_first_sums
 from pipeline.delta.mended import answered
 from pipeline.storage.arrays import python_rows
 from pipeline.storage.files import Files
@@ -103,7 +103,7 @@ def create(root: str, table: Table, properties: Mapping[str, str]) -> None:
     except DeltaError:
         open_table(root, table)
         raise
-    put_first_sums(Files(), path_of(root, table))
+    put_first_checksum(Files(), path_of(root, table))
 
 
 def append(

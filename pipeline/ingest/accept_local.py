@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.config.settings import Settings
-from pipeline.delta.logs.entries import spelled
+from pipeline.delta.logs.entries import uri_name
 from pipeline.delta.offsets import Position
 from pipeline.delta.reading.strangers import FOLDED, FilesBroken, too_large
 from pipeline.delta.warehouse import Place, Warehouse
@@ -51,7 +51,7 @@ def local_inbox(
     """
     found = warehouse.files_between(files, INBOX, begin, end, settings.driver_rows, left)
     by_commit = groupby((each for each in found if each[0] not in without), key=itemgetter(0))
-    paths = [path for _, each in by_commit for path in sorted((path for _, path in each), key=spelled)]
+    paths = [path for _, each in by_commit for path in sorted((path for _, path in each), key=uri_name)]
     versions = {path: version for version, path in found}
 
     def fits(path: str, size: int) -> None:

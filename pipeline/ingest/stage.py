@@ -26,7 +26,7 @@ from pipeline.config.timeline import Timeline
 from pipeline.config.watching import Watch
 from pipeline.delta.checkpoints import Checkpoint, Log, Passed
 from pipeline.delta.logs.change import Change
-from pipeline.delta.logs.entries import between, newest, rows_of, spelled
+from pipeline.delta.logs.entries import between, newest, rows_of, uri_name
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.offsets import Position
 from pipeline.delta.reading.arrival import ARRIVAL, file_commits, in_order_of_arrival, with_place
@@ -357,7 +357,7 @@ class Ingest:
 
     def _ordered(self, inbox: DataFrame, start: Position, end: Position, changes: Sequence[Change]) -> DataFrame:
         commits = file_commits(self._spark, self._warehouse.path(INBOX), start, end)
-        without = [spelled(file["path"]) for change in changes for file in change.added]
+        without = [uri_name(file["path"]) for change in changes for file in change.added]
         if without:
             inbox = inbox.where(~F.col("arrival_file").isin(without))
         return in_order_of_arrival(inbox, commits).select(*INBOX.schema.names, *ARRIVAL)

@@ -1,3 +1,14 @@
 """Entries of a table's log: reading, judging and adding them, and what they note."""
 
-__all__ = ["change", "entries", "features", "filestats", "logfiles", "logstore", "notes", "opening", "snapshot", "sums"]
+__all__ = [
+    "change",
+    "checksums",
+    "entries",
+    "features",
+    "filestats",
+    "logfiles",
+    "logstore",
+    "notes",
+    "opening",
+    "snapshot",
+]

@@ -58,7 +58,7 @@ def is_whole(files: Files, path: str) -> bool:
     return files.has(_log(path, 0))
 
 
-def spelled(path: str) -> str:
+def uri_name(path: str) -> str:
     """The name of a file as Spark tells it (`input_file_name`), which is as `java.net.URI` writes one."""
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", path.rpartition("/")[2])
 

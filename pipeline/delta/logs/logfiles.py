@@ -84,7 +84,7 @@ def actions_of(text: str, folder: str, version: int) -> list[dict[str, Any]]:
     """
     try:
         # Not `splitlines`: a text in the statistics may hold what it takes for the end of a line.
-        found = [_spelled(_loads(line)) for line in text.split("\n") if line]
+        found = [_without_nulls(_loads(line)) for line in text.split("\n") if line]
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BrokenVersion(folder, version) from error
     if not found:
@@ -104,7 +104,7 @@ def _loads(line: str) -> dict[str, Any]:
     return action
 
 
-def _spelled(line: dict[str, Any]) -> dict[str, Any]:
+def _without_nulls(line: dict[str, Any]) -> dict[str, Any]:
     """A line without what is NULL in it: writers may spell out what they do not say.
 
     Raises:

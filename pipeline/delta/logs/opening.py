@@ -9,8 +9,8 @@ _LOOKS = 4
 def table_at(folder: str, version: int | None = None) -> DeltaTable:
     """A table as it is now, or as of a version.
 
-    delta-rs lists the log first. A list that is made in the middle of a commit may hold the sums of a version and not
-    its entry, and that is an error to delta-rs. The next list has the entry: so a table is looked at some times.
+    delta-rs lists the log first. A list that is made in the middle of a commit may hold the checksum of a version and
+    not its entry, and that is an error to delta-rs. The next list has the entry: so a table is looked at some times.
 
     Raises:
         TableNotFoundError: there is no table in the folder.

@@ -11,16 +11,16 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.delta.logs.checksums import checksum
 from pipeline.delta.logs.entries import entry
 from pipeline.delta.logs.logfiles import CHECKPOINT, LogFile, log_files
-from pipeline.delta.logs.sums import sums
 from pipeline.storage.files import Files
 
 T = TypeVar("T")
 _FIELDS = ("path", "size", "stats", "tags", "deletionVector")
 """Fields that are kept of the entry of a file."""
-_OF_SUMS = {"protocol": "protocol", "metaData": "metadata"}
-"""The actions that say what a table is, and their names in Delta's sums."""
+_OF_CHECKSUM = {"protocol": "protocol", "metaData": "metadata"}
+"""The actions that say what a table is, and their names in Delta's checksums."""
 _ELSEWHERE = "sidecar.path"
 """A checkpoint with something in this column names its files in others."""
 
@@ -68,18 +68,18 @@ def described(files: Files, path: str) -> tuple[int, dict[str, Any], dict[str, A
     if base is None:
         return None
     last, begin = base
-    known = sums(files, path, last) or {}
-    found = {kind: known[name] for kind, name in _OF_SUMS.items() if known.get(name)}
+    known = checksum(files, path, last) or {}
+    found = {kind: known[name] for kind, name in _OF_CHECKSUM.items() if known.get(name)}
     for each in range(last, -1 if begin is None else begin.version, -1):
-        if len(found) == len(_OF_SUMS):
+        if len(found) == len(_OF_CHECKSUM):
             break
         actions = entry(files, path, each)
         if actions is None:
             return None
-        found = {kind: action[kind] for action in actions for kind in _OF_SUMS if kind in action} | found
-    if len(found) < len(_OF_SUMS) and begin is not None and files.readable(path) is not None:
+        found = {kind: action[kind] for action in actions for kind in _OF_CHECKSUM if kind in action} | found
+    if len(found) < len(_OF_CHECKSUM) and begin is not None and files.readable(path) is not None:
         found = _described(files, f"{path}/_delta_log/{begin.name}") | found
-    return (last, found["protocol"], found["metaData"]) if len(found) == len(_OF_SUMS) else None
+    return (last, found["protocol"], found["metaData"]) if len(found) == len(_OF_CHECKSUM) else None
 
 
 def _base(files: Files, path: str, version: int | None) -> tuple[int, LogFile | None] | None:
@@ -97,10 +97,10 @@ def _described(files: Files, name: str) -> dict[str, dict[str, Any]]:
     """What a checkpoint says of the table itself; nothing when it cannot be read."""
     try:
         with files.open(name) as source, pq.ParquetFile(source) as checkpoint:
-            rows = checkpoint.read(columns=list(_OF_SUMS)).to_pylist(maps_as_pydicts="strict")
+            rows = checkpoint.read(columns=list(_OF_CHECKSUM)).to_pylist(maps_as_pydicts="strict")
     except (FileNotFoundError, pa.ArrowException):
         return {}
-    actions = {kind: row[kind] for row in rows for kind in _OF_SUMS if row.get(kind) is not None}
+    actions = {kind: row[kind] for row in rows for kind in _OF_CHECKSUM if row.get(kind) is not None}
     return {kind: {name: each for name, each in said.items() if each is not None} for kind, said in actions.items()}
 
 

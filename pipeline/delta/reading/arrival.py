@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.delta.logs.entries import between, spelled
+from pipeline.delta.logs.entries import between, uri_name
 from pipeline.delta.offsets import Position
 from pipeline.storage.hadoop import session_files
 from schemas import INBOX
@@ -44,4 +44,4 @@ def file_commits(spark: SparkSession, path: str, start: Position, end: Position)
     if start.version == end.version:
         return {}
     found = between(session_files(spark), path, start.offset, end.offset) or ()
-    return {spelled(each["path"]): each["version"] for each in found}
+    return {uri_name(each["path"]): each["version"] for each in found}

@@ -27,9 +27,9 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.config.errors import UnknownTableFeature
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs import entries
+from pipeline.delta.logs.checksums import ADDING, CARRIED, checksum, put_checksum
 from pipeline.delta.logs.features import unknown
 from pipeline.delta.logs.logstore import Head, TableLog
-from pipeline.delta.logs.sums import ADDING, CARRIED, put_sums, sums
 from pipeline.delta.writing.datafiles import DataFile, rows, size_of
 from pipeline.delta.writing.footers import missing, statistics
 from pipeline.storage.arrays import arrow_schema
@@ -79,7 +79,7 @@ class Appender:
         """
         self._files, self._path, self._table, self._guard = session_files(spark), path, table, guard
         self._folder = self._files.local(path)
-        self._ours, self._sums = "", (-1, dict[str, Any]())
+        self._ours, self._checksum = "", (-1, dict[str, Any]())
         self._log = TableLog(spark, path)
         head = self._log.head()
         self._version = self._checkpointed = head.version
@@ -319,16 +319,16 @@ class Appender:
         return any(each["commitInfo"].get("txnId") == self._ours for each in actions if "commitInfo" in each)
 
     def _note_checksum(self, files: int, size: int, changed: Mapping[str, Any]) -> None:
-        """Carry on Delta's file of sums beside the log: who has it, need not read the log back to its checkpoint."""
-        with _optional(f"the sums of {self._table.name}"):
-            version, known = self._sums
-            last = known if version == self._version - 1 else sums(self._files, self._path, self._version - 1)
+        """Carry on Delta's checksum beside the log: who has it need not read the log back to its checkpoint."""
+        with _optional(f"the checksum of {self._table.name}"):
+            version, known = self._checksum
+            last = known if version == self._version - 1 else checksum(self._files, self._path, self._version - 1)
             if last is None:
                 return
             kept = {name: last[name] for name in CARRIED if name in last} | dict(changed)
             grown = {"numFiles": last["numFiles"] + files, "tableSizeBytes": last["tableSizeBytes"] + size}
-            put_sums(self._files, self._path, self._version, kept | grown)
-            self._sums = self._version, kept | grown
+            put_checksum(self._files, self._path, self._version, kept | grown)
+            self._checksum = self._version, kept | grown
 
 
 def removals(files: Mapping[str, int], *, changes: bool) -> list[dict[str, Any]]:

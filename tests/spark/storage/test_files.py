@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.session import HADOOP_AWS
-from pipeline.delta.logs.entries import spelled
+from pipeline.delta.logs.entries import uri_name
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
@@ -84,7 +84,7 @@ def test_spark_gives_a_file_the_name_that_we_expect(spark: SparkSession, tmp_pat
     (tmp_path / "odd").mkdir()
     written.rename(tmp_path / "odd" / odd)
     told = spark.read.parquet(str(tmp_path / "odd")).select(F.input_file_name()).collect()[0][0]
-    assert told.rpartition("/")[2] == spelled(odd)
+    assert told.rpartition("/")[2] == uri_name(odd)
 
 
 def test_a_version_starts_no_process_and_a_checkpoint_file_one(spark: SparkSession, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from schemas import SUBSCRIPTIONS
 def test_a_table_whose_log_is_listed_in_the_middle_of_a_commit_is_looked_at_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The list may hold the sums of a version and not its entry, which came meanwhile."""
+    """The list may hold the checksum of a version and not its entry, which came meanwhile."""
     create_all(str(tmp_path))
     log = tmp_path / SUBSCRIPTIONS.name / "_delta_log"
     (log / f"{1:020d}.crc").write_bytes((log / f"{0:020d}.crc").read_bytes())
@@ -33,7 +33,7 @@ def test_a_table_whose_log_is_listed_in_the_middle_of_a_commit_is_looked_at_agai
     assert deltars.open_table(str(tmp_path), SUBSCRIPTIONS).version() == 1
 
 
-def test_sums_without_their_entry_are_an_error_in_the_end(tmp_path: Path) -> None:
+def test_a_checksum_without_its_entry_is_an_error_in_the_end(tmp_path: Path) -> None:
     """Nobody waits for an entry that does not come."""
     create_all(str(tmp_path))
     log = tmp_path / SUBSCRIPTIONS.name / "_delta_log"

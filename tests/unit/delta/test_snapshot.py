@@ -149,7 +149,7 @@ def test_an_entry_that_was_cut_short_is_named(table: Path) -> None:
 
 
 def test_a_table_is_what_its_log_last_said_of_it(table: Path) -> None:
-    """By the sums of the newest version, by the entries, or by the checkpoint when all before it was cut."""
+    """By the checksum of the newest version, by the entries, or by the checkpoint when all before it was cut."""
     made = {kind: each[kind] for each in map(json.loads, log(table, 0).read_text().split("\n")) for kind in each}
     # A checkpoint has a column for each name, which is NULL where nothing was said.
     made = {kind: {name: each for name, each in told.items() if each is not None} for kind, told in made.items()}
@@ -160,9 +160,9 @@ def test_a_table_is_what_its_log_last_said_of_it(table: Path) -> None:
     later = {**made["metaData"], "configuration": {"a": "b"}}
     add_entry(table, {"metaData": later})
     assert described(Files(), str(table)) == (VERSIONS + 1, made["protocol"], later)
-    sums = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}, "metadata": made["metaData"]}
-    log(table, VERSIONS + 1, "crc").write_text(json.dumps(sums))
-    assert described(Files(), str(table)) == (VERSIONS + 1, sums["protocol"], made["metaData"])
+    checksum = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}, "metadata": made["metaData"]}
+    log(table, VERSIONS + 1, "crc").write_text(json.dumps(checksum))
+    assert described(Files(), str(table)) == (VERSIONS + 1, checksum["protocol"], made["metaData"])
 
 
 @pytest.mark.parametrize("how", [lose_the_checkpoint, lose_the_last_entry])

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.config.routes import NotInDriver
 from pipeline.delta.checkpoints import Checkpoint
-from pipeline.delta.logs.entries import spelled
+from pipeline.delta.logs.entries import uri_name
 from pipeline.delta.offsets import Position
 from pipeline.delta.reading.messagelog import Bounds, MessageLog
 from pipeline.delta.reading.messages import messages
@@ -175,7 +175,7 @@ def test_messages_that_are_not_what_the_table_says_are_left_to_spark(tmp_path: P
 )
 def test_a_file_has_the_name_that_spark_gives_it(path: str, name: str) -> None:
     """As `java.net.URI` writes it: `tests/spark/storage/test_files.py` asks Spark."""
-    assert spelled(path) == name
+    assert uri_name(path) == name
 
 
 def test_a_checkpoint_never_begins_before_its_origin(tmp_path: Path) -> None:

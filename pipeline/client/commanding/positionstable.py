@@ -18,7 +18,7 @@ _WITHDRAWN = pa.schema([(name, pa.int64()) for name in ("listener", "ledger_id",
 _LATER = _WITHDRAWN.append(pa.field("due_ms", pa.int64()))
 
 
-def spelled(parts: Iterable[tuple[int, PositionSet]]) -> pa.Table:
+def positions_table(parts: Iterable[tuple[int, PositionSet]]) -> pa.Table:
     """Listener, ledger and entry of positions."""
     # PyArrow imports pandas for an empty table of its own making, and for each array of NumPy.
     pieces = [pa.Table.from_batches([], _WITHDRAWN)]
@@ -30,7 +30,7 @@ def spelled(parts: Iterable[tuple[int, PositionSet]]) -> pa.Table:
     return pa.concat_tables(pieces)
 
 
-def later_of(moved: Iterable[tuple[int, Chosen]]) -> pa.Table:
+def due_times_table(moved: Iterable[tuple[int, Chosen]]) -> pa.Table:
     """The same of positions with another due time, and that time."""
     pieces = [pa.Table.from_batches([], _LATER)]
     for listener, each in moved:

@@ -1,4 +1,4 @@
-"""Delta's files of sums beside the log of a table that delta-rs made."""
+"""Delta's version checksums of a table that delta-rs made."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta import deltars
-from pipeline.delta.logs.sums import put_first_sums, sums
+from pipeline.delta.logs.checksums import checksum, put_first_checksum
 from pipeline.storage.files import Files
 from schemas import SUBSCRIPTIONS, TABLES
 
@@ -24,7 +24,7 @@ def root(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_each_table_of_a_new_warehouse_has_sums(root: str) -> None:
+def test_each_table_of_a_new_warehouse_has_a_checksum(root: str) -> None:
     """Without them Delta runs a job for each table that a stage opens."""
     for table in TABLES:
         told = json.loads(Path(root, table.name, FIRST).read_text())
@@ -43,19 +43,19 @@ def test_who_makes_the_same_table_at_the_same_moment_makes_it_once(tmp_path: Pat
     assert all(Path(root, SUBSCRIPTIONS.name, FIRST).exists() for root in roots)
 
 
-def test_sums_that_a_power_cut_left_empty_are_read_from_the_first_entry(root: str) -> None:
+def test_a_checksum_that_a_power_cut_left_empty_is_read_from_the_first_entry(root: str) -> None:
     """They are not waited for when they are written."""
     path = f"{root}/{SUBSCRIPTIONS.name}"
-    whole = sums(Files(), path, 0)
+    whole = checksum(Files(), path, 0)
     Path(path, FIRST).write_text("")
     assert whole is not None
-    assert sums(Files(), path, 0) == whole
+    assert checksum(Files(), path, 0) == whole
 
 
-def test_a_later_version_without_sums_has_none(root: str) -> None:
+def test_a_later_version_without_a_checksum_has_none(root: str) -> None:
     """What it added is known to nobody, so no other one may carry it on."""
     subscribe(root, Subscription("orders", "checkout"))
-    assert sums(Files(), f"{root}/{SUBSCRIPTIONS.name}", 1) is None
+    assert checksum(Files(), f"{root}/{SUBSCRIPTIONS.name}", 1) is None
 
 
 def test_a_table_that_was_made_with_rows_gets_no_sums_of_an_empty_one(root: str) -> None:
@@ -64,5 +64,5 @@ def test_a_table_that_was_made_with_rows_gets_no_sums_of_an_empty_one(root: str)
     entry = path / f"_delta_log/{0:020d}.json"
     entry.write_text(entry.read_text() + "\n" + json.dumps({"add": {"path": "a"}}))
     (path / FIRST).unlink()
-    put_first_sums(Files(), str(path))
+    put_first_checksum(Files(), str(path))
     assert not (path / FIRST).exists()
