@@ -32,7 +32,7 @@ def run(root: str, *words: str) -> Result:
     return invoke([*words, "--warehouse", root])
 
 
-def told(root: str, *words: str) -> str:
+def output(root: str, *words: str) -> str:
     """What a command prints when all is well."""
     result = run(root, *words)
     assert result.exit_code == 0, result.output

@@ -31,7 +31,7 @@ from state import (
 
 LATEST = 253_402_300_799_999
 Position = tuple[int, int]
-Told = tuple[Any, ...]
+Fate = tuple[Any, ...]
 """What became of one position: the kind of the effect, the position, and the rest."""
 DEFAULT = RetryPolicy()
 
@@ -41,9 +41,9 @@ def each(positions: Positions) -> list[Position]:
     return [(ledger, entry) for ledger, first, last in positions.runs() for entry in range(first, last + 1)]
 
 
-def told(effects: Iterable[Effect]) -> list[Told]:
+def fates(effects: Iterable[Effect]) -> list[Fate]:
     """Effects in their order, one tuple a position."""
-    out: list[Told] = []
+    out: list[Fate] = []
     for effect in effects:
         match effect:
             case Cleared():
@@ -93,9 +93,9 @@ class OutstandingModel:
         out |= {p: [(1, *numbers)] for p, numbers in self.waiting.items()}
         return out | {p: [(2, *numbers)] for p, numbers in self.withdrawn.items()}
 
-    def handle(self, *events: Event, now: int, policy: RetryPolicy = DEFAULT) -> list[Told]:
+    def handle(self, *events: Event, now: int, policy: RetryPolicy = DEFAULT) -> list[Fate]:
         """Apply events, position by position."""
-        out, read = list[Told](), self.version
+        out, read = list[Fate](), self.version
         for event in events:
             match event:
                 case Clear():
@@ -117,7 +117,7 @@ class OutstandingModel:
                     out += [t for p in sorted(set(each(event.positions))) for t in self.settle(p, event)]
         return out
 
-    def release(self, p: Position, number: int) -> list[Told]:
+    def release(self, p: Position, number: int) -> list[Fate]:
         """A row of the table of releases."""
         self.highest = max(self.highest, p)
         if number == 0:
@@ -134,7 +134,7 @@ class OutstandingModel:
         known = p in self.outstanding and self.outstanding[p][0] == number
         return [("ignored", *p, "repeated" if known else "not_waiting")]
 
-    def settle(self, p: Position, event: Ack | Cancel | Undeliverable) -> list[Told]:
+    def settle(self, p: Position, event: Ack | Cancel | Undeliverable) -> list[Fate]:
         """A position is done with."""
         if p in self.outstanding:
             number, count = self.outstanding.pop(p)
@@ -155,7 +155,7 @@ class OutstandingModel:
             if number and waits:
                 self.waiting[p] = numbers
 
-    def move(self, p: Position, event: Move) -> list[Told]:
+    def move(self, p: Position, event: Move) -> list[Fate]:
         """A command makes a round."""
         known = p in self.outstanding or p in self.waiting or p in self.withdrawn
         if p in self.waiting:
@@ -167,7 +167,7 @@ class OutstandingModel:
         self.waiting[p] = (event.round, event.redelivery_count)
         return [("moved", *p, event.round, event.redelivery_count)]
 
-    def nack(self, p: Position, event: Nack, now: int, policy: RetryPolicy) -> list[Told]:
+    def nack(self, p: Position, event: Nack, now: int, policy: RetryPolicy) -> list[Fate]:
         """A position failed."""
         if p in self.outstanding and self.outstanding[p][1] == event.redelivery_count:
             number, count = self.outstanding.pop(p)
@@ -185,7 +185,7 @@ class OutstandingModel:
             return [("ignored", *p, "other_round")]
         return [self.unknown(p)]
 
-    def unknown(self, p: Position) -> Told:
+    def unknown(self, p: Position) -> Fate:
         """Why nothing came of it."""
         if p in self.withdrawn:
             return ("ignored", *p, "settled")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from state import Cursor, Event, Outstanding, Positions, Released, RetryPolicy
-from tests.support.outstanding_model import Told, told
+from tests.support.outstanding_model import Fate, fates
 
 NOW = 1_700_000_000_000
 FOREVER = 253_402_300_799_999
@@ -21,9 +21,9 @@ def released(*runs: tuple[int, int, int], version: int = 0) -> Outstanding:
     return state
 
 
-def apply(state: Outstanding, *events: Event, policy: RetryPolicy | None = None, now: int = NOW) -> list[Told]:
+def apply(state: Outstanding, *events: Event, policy: RetryPolicy | None = None, now: int = NOW) -> list[Fate]:
     """What comes of events, position by position, once the state was found sound."""
-    effects = told(state.handle(*events, now=now, policy=policy or RetryPolicy()))
+    effects = fates(state.handle(*events, now=now, policy=policy or RetryPolicy()))
     state.check_invariants()
     return effects
 

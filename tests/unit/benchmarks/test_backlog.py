@@ -27,8 +27,8 @@ from state import tick_bits
 def size(count: int, **figures: float) -> dict[str, Any]:
     """What one number of messages gave."""
     plain = {**dict.fromkeys(TIMES, 1.0), "JVM, MB": 500, STATE: 10}
-    told = {"figures": plain | figures, "cold": dict.fromkeys(TIMES, 9.0), "state": {"keys": 13, "positions": 140}}
-    return {"messages": count, "filled": {"per_s": 70_000, "rounds": 0, "sorted_s": 0.4}} | told
+    measured = {"figures": plain | figures, "cold": dict.fromkeys(TIMES, 9.0), "state": {"keys": 13, "positions": 140}}
+    return {"messages": count, "filled": {"per_s": 70_000, "rounds": 0, "sorted_s": 0.4}} | measured
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -24,8 +24,8 @@ class Echo(Server):
     @property
     def begins(self) -> int:
         """How often it was begun."""
-        told = self.folder / "begins"
-        return len(told.read_text().split()) if told.exists() else 0
+        file = self.folder / "begins"
+        return len(file.read_text().split()) if file.exists() else 0
 
     def is_stuck(self) -> bool:
         """It has said its word too few times."""

@@ -53,9 +53,9 @@ def test_a_large_batch_is_judged_by_how_much_faster_two_executors_are(two: float
     (line,) = aims.table({"cluster": {"rows": [row]}})
     assert line.met is met
     assert "1.67x" in line.ours or two == 7.0
-    told = "\n".join(show(row))
-    assert "2 executors, busiest_cpu_s" in told
-    assert f"{row['ratio']}x" in told
+    text = "\n".join(show(row))
+    assert "2 executors, busiest_cpu_s" in text
+    assert f"{row['ratio']}x" in text
 
 
 @pytest.mark.parametrize(("p99", "twice", "met"), [(1_499, 0, [True, True]), (1_501, 1, [False, False])])

@@ -14,8 +14,8 @@ def test_what_is_cancelled_is_what_the_dry_run_said_and_comes_back(monkeypatch: 
     """One message by its key, then those of an airline; an undo brings back what the second command named."""
     monkeypatch.setattr(commanding, "PER_FILE", 600)
     monkeypatch.setattr(commanding, "PER_LEDGER", 100)
-    told = {row["what"]: row["messages"] for row in commanding.rows(1_000)}
-    assert list(told) == [
+    counts = {row["what"]: row["messages"] for row in commanding.rows(1_000)}
+    assert list(counts) == [
         "pending",
         "dry run",
         "dry run by key",
@@ -31,24 +31,24 @@ def test_what_is_cancelled_is_what_the_dry_run_said_and_comes_back(monkeypatch: 
         "pending shifted",
         "undo of shift",
     ]
-    assert told["undo of shift"] == told["shift"] == told["dry run of shift"] == told["cancel"]
-    assert told["pending shifted"] == 999
-    assert told["fold with shift"] == told["shift"] + 1
-    assert told["dry run by key"] == told["cancel by key"] == 1
-    assert 20 < told["dry run"] < 80
-    assert told["pending"] == 1_000
-    assert told["pending again"] == 999 - told["cancel"]
-    assert told["undo"] == told["cancel"]
-    assert told["fold"] == told["commands"] == told["cancel"] + 1
+    assert counts["undo of shift"] == counts["shift"] == counts["dry run of shift"] == counts["cancel"]
+    assert counts["pending shifted"] == 999
+    assert counts["fold with shift"] == counts["shift"] + 1
+    assert counts["dry run by key"] == counts["cancel by key"] == 1
+    assert 20 < counts["dry run"] < 80
+    assert counts["pending"] == 1_000
+    assert counts["pending again"] == 999 - counts["cancel"]
+    assert counts["undo"] == counts["cancel"]
+    assert counts["fold"] == counts["commands"] == counts["cancel"] + 1
 
 
 def commanded(count: int, **seconds: float) -> dict[str, object]:
     """Results in which every aim is met at its limit, but for some figures."""
-    told = {
+    times = {
         "pending": 0.0, "dry run": 3.0, "dry run by key": 3.0, "cancel by key": 3.0, "cancel": 10.0, "undo": 10.0,
         "dry run of shift": 3.0, "shift": 4.0, "put in the index": 6.0, "undo of shift": 10.0,
     } | {name.replace("_", " "): value for name, value in seconds.items()}  # fmt: skip
-    return {"rows": [{"what": name, "messages": count, "seconds": value} for name, value in told.items()]}
+    return {"rows": [{"what": name, "messages": count, "seconds": value} for name, value in times.items()]}
 
 
 @pytest.mark.parametrize(

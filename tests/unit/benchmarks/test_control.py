@@ -26,9 +26,9 @@ CLOSE = {
 
 def control(**changes: object) -> dict[str, Any]:
     """Results in which every aim is met at its limit, but for some figures."""
-    told = {"dry run": 3.0, "cancel": 10.0, "undo of cancel": 10.0, "shift": 10.0, "undo of shift": 10.0, "named": 9}
+    seconds = {"dry run": 3.0, "cancel": 10.0, "undo of cancel": 10.0, "shift": 10.0, "undo of shift": 10.0, "named": 9}
     figures: dict[str, dict[str, Any]] = {
-        "commands": {"commands_s": told, "close": CLOSE},
+        "commands": {"commands_s": seconds, "close": CLOSE},
         "pause": {"drained_s": 20.0, "disordered": 0, "resident_mb": [1_000, 1_256, 1_100]},
         "rate": {"rate": 10_000, "took_s": 102.0, "said_off_s": -1.0, "disordered": 0},
     }

@@ -37,11 +37,11 @@ def test_the_end_is_compared_with_the_begin() -> None:
     """Times by quarters, less the cold ones; sizes, which go up and down, by the most in each half."""
     seconds = [50.0, 50.0, 1.0, 1.2, 1.1, 9.0, 9.0, 9.0, 2.0, 2.0, 2.0, 2.0]
     row = {"seconds": seconds, "rounds": [a_round(3 * number, count) for number, count in enumerate((10, 5, 6, 2), 1)]}
-    told = verdict(row, 2)
-    assert told["drift"][INSTANT] == [1.1, 2.0]
-    assert told["drift"][FILES] == [20, 12]
-    assert told["drift"]["memory, MB"] == [900, 900]
-    assert told["cold_s"] == 50
+    result = verdict(row, 2)
+    assert result["drift"][INSTANT] == [1.1, 2.0]
+    assert result["drift"][FILES] == [20, 12]
+    assert result["drift"]["memory, MB"] == [900, 900]
+    assert result["cold_s"] == 50
 
 
 def test_files_are_those_that_belong_to_a_table(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_files_are_those_that_belong_to_a_table(tmp_path: Path) -> None:
     found = extent(root)
     assert (found[FILES]["subscriptions"], found[FILES]["inbox"]) == (1, 0)
     assert (found["log entries"]["subscriptions"], found["log entries"]["inbox"]) == (2, 1)
-    assert {name: set(told) for name, told in found.items()} == {
+    assert {name: set(paths) for name, paths in found.items()} == {
         name: {each.name for each in TABLES} for name in COUNTED
     }
 

@@ -34,14 +34,14 @@ def live(name: str, system: str = "delayline", **changes: Any) -> dict[str, Any]
         "data_files": 0,
     }
     quiet["upkeep"] = {"commits": 0, "data_files": 0}
-    told = {
+    row = {
         "parameters": vars(workload), "workload": name, "system": system, "early": 0, "twice": 0, "missing": 0,
         "warm": {"late": late(70, 180), "to_prepared": late(900, 2_000), "at_once": late(400, 900)}, "quiet": quiet,
         "by_minute": [{"minute": number, **late(60, 150 + number)} for number in range(3)],
         "last_seen_ms": 5_900, "last_due_ms": 5_000, "cold": {"late": late(90, 1_900)}, "started_s": 9.5,
         "run": {"cpu_s_per_minute": 70.0}, "way": {},
     }  # fmt: skip
-    return told | changes
+    return row | changes
 
 
 def stages(seconds: float, encoded_s: float = 9.0) -> dict[str, Any]:
@@ -55,9 +55,11 @@ def stages(seconds: float, encoded_s: float = 9.0) -> dict[str, Any]:
     rows = []
     for each in load():
         took = encoded_s if each.measure == "encode" else seconds
-        told = {name: system(each.full, took * slower) for name, slower in names.items()}
+        systems = {name: system(each.full, took * slower) for name, slower in names.items()}
         ratios = {name: slower for name, slower in names.items() if name != "delayline"}
-        rows.append({"workload": each.name, "measure": each.measure, "copy_s": 2.5, "systems": told, "ratios": ratios})
+        rows.append(
+            {"workload": each.name, "measure": each.measure, "copy_s": 2.5, "systems": systems, "ratios": ratios}
+        )
     return {"rows": rows}
 
 
@@ -74,7 +76,7 @@ def waiting(largest: float) -> dict[str, Any]:
 def long_run(end: float) -> dict[str, Any]:
     """Results of a long run in which everything is so much more at the end."""
     counts = [{name: {"messages": 10 * times} for name in day.COUNTED} for times in (1.0, end)]
-    rounds = [{"instant": 4 * (n + 1), "extent": told, "memory_mb": {"JVM": 9}} for n, told in enumerate(counts)]
+    rounds = [{"instant": 4 * (n + 1), "extent": extent, "memory_mb": {"JVM": 9}} for n, extent in enumerate(counts)]
     row = {"workload": "a day", "rounds": rounds, "seconds": [1.0] * 144 + [end] * 144}
     return {"rows": [row | day.verdict(row, 0)]}
 
@@ -108,7 +110,7 @@ def consuming(**changes: object) -> dict[str, Any]:
         },
         "killed": {"with others after the kill, s at most": 12.0, "missing": 0},
     }  # fmt: skip
-    rows = [{"workload": kind, "kind": kind, "parameters": sizes, **told} for kind, told in figures.items()]
+    rows = [{"workload": kind, "kind": kind, "parameters": sizes, **values} for kind, values in figures.items()]
     return {"rows": [row | {name: value for name, value in changes.items() if name in row} for row in rows]}
 
 
@@ -138,19 +140,19 @@ def test_each_aim_is_judged_by_its_figure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("commits", "files", "met", "told"),
+    ("commits", "files", "met", "text"),
     [
         (3, 2, True, "0 commits, 0 data files; maintenance: 3 and 2"),
         (4, 2, False, "1 commits, 0 data files; maintenance: 3 and 2"),
         (3, 3, False, "0 commits, 1 data files; maintenance: 3 and 2"),
     ],
 )
-def test_while_nothing_is_due_only_maintenance_may_commit(commits: int, files: int, met: bool, told: str) -> None:  # noqa: FBT001 - a parameter
+def test_while_nothing_is_due_only_maintenance_may_commit(commits: int, files: int, met: bool, text: str) -> None:  # noqa: FBT001 - a parameter
     """It merges what the stream left; whatever a stage does is against the aim."""
     steady = live("steady")
     steady["quiet"] |= {"commits_end": 9 + commits, "data_files": files, "upkeep": {"commits": 3, "data_files": 2}}
     (line,) = (each for each in aims.table({"live": {"rows": [steady]}}) if each.workload == "idle")
-    assert (line.met, told in line.ours) == (met, True)
+    assert (line.met, text in line.ours) == (met, True)
 
 
 def test_a_short_run_of_a_release_has_a_figure_and_no_verdict() -> None:
@@ -170,7 +172,7 @@ def rising(*p99: float) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("p99", "met", "told"),
+    ("p99", "met", "text"),
     [
         ((80, 90, 100, 200, 1_000), True, "50,000 a second"),
         ((80, 90, 1_001), False, "20,000 a second"),
@@ -178,10 +180,10 @@ def rising(*p99: float) -> dict[str, Any]:
         ((80,), None, "10,000 a second"),
     ],
 )
-def test_the_knee_is_the_highest_rate_that_was_on_time(p99: tuple[float, ...], met: bool | None, told: str) -> None:  # noqa: FBT001 - a parameter
+def test_the_knee_is_the_highest_rate_that_was_on_time(p99: tuple[float, ...], met: bool | None, text: str) -> None:  # noqa: FBT001 - a parameter
     """One run alone is no search: it has a figure and no verdict."""
     line = list(aims.table(rising(*p99)))[-1]
-    assert (line.met, line.ours) == (met, told)
+    assert (line.met, line.ours) == (met, text)
 
 
 @pytest.mark.parametrize(
@@ -226,8 +228,8 @@ def test_the_report_is_made_again_from_what_was_kept(tmp_path: Path, capsys: pyt
     nothing = live("steady", "polling", warm={"late": {"count": 0}}, by_minute=[])
     kept = {"steady": {"rows": [live("steady"), live("steady", "row-wise"), nothing]}, "live": {"rows": [live("many")]}}
     kept |= {"stages": stages(4.0), "backlog": waiting(1.2), "day": long_run(1.0), "index": index(1.0)}
-    for name, told in kept.items():
-        text = json.dumps({**told, "command": f"python -m benchmarks.{name}", "exit": 0, "took_s": 7})
+    for name, result in kept.items():
+        text = json.dumps({**result, "command": f"python -m benchmarks.{name}", "exit": 0, "took_s": 7})
         (tmp_path / f"{name}.json").write_text(text, encoding="utf-8")
     assert everything.main(["--report", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
@@ -277,7 +279,7 @@ def test_kafka_is_judged_by_lateness_by_what_came_and_by_a_copy() -> None:
 TOLD = [(name, words) for sizes in (everything.SHORT, everything.FULL) for name, words in sizes.items()]
 
 
-@pytest.mark.parametrize(("name", "words"), [told for told in TOLD if told[0] not in ("index", "stages")])
+@pytest.mark.parametrize(("name", "words"), [each for each in TOLD if each[0] not in ("index", "stages")])
 def test_each_benchmark_takes_the_words_that_it_is_told(
     name: str, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,9 +125,9 @@ def test_the_observer_ends_after_its_rows_at_a_file_or_in_time(tmp_path: Path) -
 
 def test_what_was_due_before_the_measured_time_is_cold() -> None:
     """The first batches of a JVM are slow, and are told apart by due time, not by when they came."""
-    told = report([seen(NOON_MS, 10_000, 10_000), seen(NOON_MS, 200, 400)], NOON_MS - 1_000)
-    assert told["cold"]["late"] == {"count": 2, "p50": 10_000, "p99": 10_000, "p999": 10_000, "max": 10_000}
-    assert (told["warm"]["late"]["count"], told["warm"]["late"]["p50"]) == (2, 300)
+    figures = report([seen(NOON_MS, 10_000, 10_000), seen(NOON_MS, 200, 400)], NOON_MS - 1_000)
+    assert figures["cold"]["late"] == {"count": 2, "p50": 10_000, "p99": 10_000, "p999": 10_000, "max": 10_000}
+    assert (figures["warm"]["late"]["count"], figures["warm"]["late"]["p50"]) == (2, 300)
 
 
 def test_a_row_that_was_visible_before_its_time_is_early() -> None:
@@ -139,9 +139,9 @@ def test_a_row_that_was_visible_before_its_time_is_early() -> None:
 
 def test_rows_that_were_due_when_published_show_the_way_and_not_lateness() -> None:
     """They cannot be on time: they are the latency from producer to reader."""
-    told = report([seen(NOON_MS, 4_000, delay=0), seen(NOON_MS, 100)], 0)
-    assert (told["warm"]["at_once"]["count"], told["warm"]["at_once"]["max"]) == (1, 4_000)
-    assert (told["warm"]["late"]["count"], told["warm"]["late"]["max"]) == (1, 100)
+    figures = report([seen(NOON_MS, 4_000, delay=0), seen(NOON_MS, 100)], 0)
+    assert (figures["warm"]["at_once"]["count"], figures["warm"]["at_once"]["max"]) == (1, 4_000)
+    assert (figures["warm"]["late"]["count"], figures["warm"]["late"]["max"]) == (1, 100)
 
 
 def test_a_row_is_prepared_when_its_file_is_on_the_shelf_or_visible_at_the_latest(tmp_path: Path) -> None:
@@ -187,11 +187,11 @@ def test_the_way_to_the_shelf_counts_for_what_had_to_be_prepared_at_once() -> No
 
 def test_drift_is_lateness_by_minute_of_the_run() -> None:
     """A job that falls behind is later in every minute than in the one before."""
-    told = report([seen(NOON_MS, 100), seen(NOON_MS + 59_999, 200, 300), seen(NOON_MS + 60_000, 900)], 0)
-    assert [(each["minute"], each["count"], each["max"]) for each in told["by_minute"]] == [(0, 3, 300), (1, 1, 900)]
-    assert (told["last_seen_ms"] - told["first_seen_ms"], told["most_in_a_second"]) == (60_000, 2)
-    told = report([seen(NOON_MS, 100, delay=0), seen(NOON_MS + 90_000, 700, delay=0), seen(NOON_MS, 5)], 0)
-    assert [(each["minute"], each["max"]) for each in told["at_once_by_minute"]] == [(0, 100), (1, 700)]
+    figures = report([seen(NOON_MS, 100), seen(NOON_MS + 59_999, 200, 300), seen(NOON_MS + 60_000, 900)], 0)
+    assert [(each["minute"], each["count"], each["max"]) for each in figures["by_minute"]] == [(0, 3, 300), (1, 1, 900)]
+    assert (figures["last_seen_ms"] - figures["first_seen_ms"], figures["most_in_a_second"]) == (60_000, 2)
+    figures = report([seen(NOON_MS, 100, delay=0), seen(NOON_MS + 90_000, 700, delay=0), seen(NOON_MS, 5)], 0)
+    assert [(each["minute"], each["max"]) for each in figures["at_once_by_minute"]] == [(0, 100), (1, 700)]
 
 
 def test_nothing_seen_is_reported_as_nothing() -> None:
@@ -208,8 +208,8 @@ def test_the_workloads_can_be_read_and_have_profiles_that_the_job_takes(tmp_path
     for workload in found.values():
         assert len(workload.listeners) == workload.topics * workload.subscriptions
         (tmp_path / "profile.toml").write_text(profile_text(workload.profile), encoding="utf-8")
-        told = read_profile(tmp_path / "profile.toml")
-        assert vars(told.options.clock)["lookahead_ms"] == workload.profile["clock"]["lookahead_ms"]
+        profile = read_profile(tmp_path / "profile.toml")
+        assert vars(profile.options.clock)["lookahead_ms"] == workload.profile["clock"]["lookahead_ms"]
 
 
 def test_the_command_line_has_the_last_word_on_the_profile() -> None:
@@ -230,8 +230,8 @@ def test_the_command_line_has_the_last_word_on_the_profile() -> None:
 @pytest.fixture
 def small() -> Workload:
     """A workload over in a moment: a stream of one append and a bulk."""
-    told = replace(workloads(full=False)["spread"], rate=100, seconds=1, bulk=30, spread_ms=500, due_s=60)
-    return replace(told, topics=3)
+    workload = replace(workloads(full=False)["spread"], rate=100, seconds=1, bulk=30, spread_ms=500, due_s=60)
+    return replace(workload, topics=3)
 
 
 def test_the_producer_sends_what_the_workload_says(tmp_path: Path, small: Workload) -> None:
@@ -320,8 +320,8 @@ def test_a_job_is_found_as_late_as_it_is(small: Workload, monkeypatch: pytest.Mo
     """The whole benchmark, on a job that needs no Spark: what comes 0.3 s late is told so."""
     words = [str(ROOT / "tests/support/plain_job.py"), "--late-ms", "300"]
     monkeypatch.setitem(SYSTEMS, "delayline", (words, 1))
-    told = replace(small, topics=1, due_s=6, low_ms=500, high_ms=1_500, spread_ms=100)
-    figures = Run(told, "delayline", tmp_path).measure()
+    workload = replace(small, topics=1, due_s=6, low_ms=500, high_ms=1_500, spread_ms=100)
+    figures = Run(workload, "delayline", tmp_path).measure()
     assert (figures["count"], figures["missing"], figures["twice"], figures["job_exit"]) == (130, 0, 0, 0)
     assert (figures["cold"]["late"]["count"], figures["warm"]["late"]["count"]) == (98, 30)
     assert min(figures[phase]["late"]["p50"] for phase in ("cold", "warm")) >= 300
@@ -339,8 +339,12 @@ def test_data_files_are_those_of_partitions_too_and_not_those_of_the_log(tmp_pat
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "inbox" / "_delta_log" / f"{1:020d}.json").touch()
-    told = Snapshot.take(str(tmp_path), os.getpid()).since(before)
-    assert (told["data_files"], told["commits"]["inbox"], told["commits_end"] - told["commits_start"]) == (2, 1, 1)
+    figures = Snapshot.take(str(tmp_path), os.getpid()).since(before)
+    assert (figures["data_files"], figures["commits"]["inbox"], figures["commits_end"] - figures["commits_start"]) == (
+        2,
+        1,
+        1,
+    )
 
 
 def test_commits_that_append_nothing_are_those_of_maintenance(tmp_path: Path) -> None:

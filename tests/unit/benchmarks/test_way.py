@@ -24,8 +24,8 @@ _EMPTY = {pa.string(): "", pa.binary(): b"", pa.bool_(): False, pa.timestamp("us
 
 def added(root: str, table: Table, after_ms: int, **columns: Any) -> None:  # noqa: ANN401 - values of any column
     """Append a row that was visible so long after it was sent; what is not told is empty."""
-    told = {field.name: _EMPTY.get(field.type, 0) for field in arrow_schema(table) if not field.nullable} | columns
-    version = append(root, table, rows_of(table, [told]))
+    values = {field.name: _EMPTY.get(field.type, 0) for field in arrow_schema(table) if not field.nullable} | columns
+    version = append(root, table, rows_of(table, [values]))
     seen = SENT.timestamp() + after_ms / 1_000
     os.utime(Path(root, table.name, "_delta_log", f"{version:020d}.json"), (seen, seen))
 

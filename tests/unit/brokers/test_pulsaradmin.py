@@ -42,8 +42,8 @@ def test_a_cursor_has_what_is_acknowledged(acknowledged: set[Position], before: 
 def test_what_lies_behind_a_position_is_counted_by_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The list says 0 of the ledger that is written; another figure has its entries."""
     ledgers = [{"ledgerId": 3, "entries": 10}, {"ledgerId": 5, "entries": 7}, {"ledgerId": 8, "entries": 0}]
-    told = json.dumps({"ledgers": ledgers, "currentLedgerEntries": 4}).encode()
-    monkeypatch.setattr(Admin, "_get", lambda *_: ({}, told))
+    answer = json.dumps({"ledgers": ledgers, "currentLedgerEntries": 4}).encode()
+    monkeypatch.setattr(Admin, "_get", lambda *_: ({}, answer))
     admin = Admin("http://127.0.0.1:1")
     wanted = {(-1, -1): 21, (3, 8): 12, (3, 9): 11, (4, 0): 11, (5, 6): 4, (8, 0): 3, (8, 3): 0, (9, 0): 0}
     assert {place: admin.entries_after("public/default/t", place) for place in wanted} == wanted

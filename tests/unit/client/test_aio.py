@@ -94,8 +94,8 @@ def test_a_full_queue_is_waited_for_or_refused_as_asked(root: str) -> None:
             await asyncio.gather(*(waits.send(b"w") for _ in range(9)))
             refuses = await client.create_producer("t", max_pending_messages=1)
             sends = [refuses.send(b"r") for _ in range(2)]
-            told = await asyncio.gather(*sends, return_exceptions=True)
-            assert [type(each) for each in told] == [MessageId, ProducerQueueIsFull]
+            answers = await asyncio.gather(*sends, return_exceptions=True)
+            assert [type(each) for each in answers] == [MessageId, ProducerQueueIsFull]
 
     asyncio.run(program())
     assert payloads(root) == [b"r"] + [b"w"] * 9

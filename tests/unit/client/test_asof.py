@@ -37,8 +37,8 @@ def publish(root: str, *numbers: int, committed: float, batch: int = 0) -> None:
     rows = [{**delivery_row(row(each)), "message_key": row(each)["message_key"], "batch_id": batch} for each in numbers]
     put(root, DELIVERIES, *rows)
     ends = {"first_due": rows[0]["due_time"], "last_due": rows[-1]["due_time"]}
-    told = {"batch_id": batch, "committed_at": at(round(NOON + committed * SECOND)), "count": len(rows)}
-    put(root, PUBLICATIONS, {**told, **ends})
+    columns = {"batch_id": batch, "committed_at": at(round(NOON + committed * SECOND)), "count": len(rows)}
+    put(root, PUBLICATIONS, {**columns, **ends})
 
 
 @pytest.fixture

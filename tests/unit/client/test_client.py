@@ -73,7 +73,7 @@ def test_the_span_of_a_segment_is_kept_in_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "properties"),
+    ("options", "properties"),
     [
         ({}, {"delayline.rate": "1000", "delayline.segmentMs": "300000"}),
         ({"rate": 25_000}, {"delayline.rate": "25000", "delayline.segmentMs": "10000"}),
@@ -81,10 +81,10 @@ def test_the_span_of_a_segment_is_kept_in_the_table(tmp_path: Path) -> None:
     ],
 )
 def test_the_rate_is_kept_in_the_table_and_gives_the_span(
-    tmp_path: Path, told: dict[str, int], properties: dict[str, str]
+    tmp_path: Path, options: dict[str, int], properties: dict[str, str]
 ) -> None:
     """It is stated once, where every start finds it; a span that is stated wins."""
-    create_all(str(tmp_path), **told)
+    create_all(str(tmp_path), **options)
     held = open_table(str(tmp_path), SEGMENTS).metadata().configuration
     assert {key: value for key, value in held.items() if key.startswith("delayline.")} == properties
     assert properties.items() <= held.items()

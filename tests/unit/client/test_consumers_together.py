@@ -75,10 +75,10 @@ def test_who_closes_does_not_hold_up_the_others_of_its_process(tmp_path: Path, m
     world.run(5)
     asked, answered = Event(), Event()
 
-    def slow(*told: Any) -> int:  # noqa: ANN401 - those of `append`
+    def slow(*args: Any) -> int:  # noqa: ANN401 - those of `append`
         asked.set()
         assert answered.wait(_PATIENCE_S)
-        return append(*told)
+        return append(*args)
 
     monkeypatch.setattr(writer, "append", slow)
     with ThreadPoolExecutor(2) as pool:
@@ -278,7 +278,7 @@ def test_an_exclusive_subscription_is_busy_while_somebody_has_it(tmp_path: Path)
     await_subscription(world.joined("c"), 0)
 
 
-class Told:
+class Listener:
     """Notes what a failover consumer is told."""
 
     def __init__(self) -> None:
@@ -296,9 +296,9 @@ class Told:
 
 def test_failover_gives_everything_to_the_best_and_tells_who_that_is(tmp_path: Path) -> None:
     """By priority, then by name; the next one goes on when it leaves."""
-    world, told = World(str(tmp_path), FAILOVER), Told()
-    later = world.joined("a", priority=1, consumer_event_listener=told)
-    best = world.joined("b", consumer_event_listener=told)
+    world, listener = World(str(tmp_path), FAILOVER), Listener()
+    later = world.joined("a", priority=1, consumer_event_listener=listener)
+    best = world.joined("b", consumer_event_listener=listener)
     world.run(15)
     world.dispatch.deliver(*MANY)
     world.run(1)
@@ -307,11 +307,11 @@ def test_failover_gives_everything_to_the_best_and_tells_who_that_is(tmp_path: P
     best.close()
     world.run(3)
     assert names(drained(later)) == MANY
-    assert told.says[:1] + told.says[-1:] == [("a stands by", -1), ("a active", -1)] or told.says[-1] == (
+    assert listener.says[:1] + listener.says[-1:] == [("a stands by", -1), ("a active", -1)] or listener.says[-1] == (
         "a active",
         -1,
     )
-    assert ("b active", -1) in told.says
+    assert ("b active", -1) in listener.says
 
 
 class Play:

@@ -115,8 +115,8 @@ def test_a_consumer_of_several_topics_comes_back_to_one_whose_subscription_was_m
     world = World(str(tmp_path))
     for topic in (TOPIC, "other"):
         subscribe(world.root, Subscription(topic, SUBSCRIPTION))
-    told = ConsumerOptions(ConsumerType.Shared, "a")
-    consumer = new_consumer(world.process(), [TOPIC, "other"], SUBSCRIPTION, told)
+    options = ConsumerOptions(ConsumerType.Shared, "a")
+    consumer = new_consumer(world.process(), [TOPIC, "other"], SUBSCRIPTION, options)
     world.run(3)
     unsubscribe(world.root, TOPIC, SUBSCRIPTION)
     world.run(6)
@@ -188,7 +188,9 @@ def test_a_client_keeps_no_consumer_that_its_program_forgot(root: str, monkeypat
     made = World(root)
     monkeypatch.setattr("pipeline.client.client.engine_of", lambda _: made.process())
     with Client(root) as client:
-        gone = weakref.ref(client.subscribe([TOPIC], SUBSCRIPTION, ConsumerType.Shared, consumer_event_listener=Told()))
+        gone = weakref.ref(
+            client.subscribe([TOPIC], SUBSCRIPTION, ConsumerType.Shared, consumer_event_listener=Listener())
+        )
         gc.collect()
         assert gone() is None
 
@@ -211,9 +213,9 @@ def test_a_lease_is_renewed_while_a_large_backlog_is_read(
         first.close()
     read = DataRows.pieces
 
-    def slow(self: DataRows, *told: Any) -> Iterator[pa.Table]:  # noqa: ANN401 - passed on
+    def slow(self: DataRows, *args: Any) -> Iterator[pa.Table]:  # noqa: ANN401 - passed on
         world.clock.time += 600
-        return read(self, *told)
+        return read(self, *args)
 
     monkeypatch.setattr(DataRows, "pieces", slow)
     second, took, found = world.consumer(world.process(), "b"), list[int](), list[Message]()
@@ -246,7 +248,7 @@ def test_who_subscribes_waits_for_a_sign_of_life_or_for_the_end_of_a_lease(tmp_p
     assert world.clock.time - begun < (15_000 if crashes else 5_000)
 
 
-class Told:
+class Listener:
     """A listener that does nothing."""
 
     def became_active(self, *_: object) -> None:

@@ -293,10 +293,10 @@ def test_messages_come_while_the_store_takes_long_to_append(tmp_path: Path, monk
     world = World(str(tmp_path), EXCLUSIVE)
     engine, begun, ends = Engine(world.root), threading.Event(), threading.Event()
 
-    def slowly(*told: Any) -> int:  # noqa: ANN401 - as they are
+    def slowly(*args: Any) -> int:  # noqa: ANN401 - as they are
         begun.set()
         assert ends.wait(PATIENCE_S)
-        return append(*told)
+        return append(*args)
 
     engine.start()
     with Settling(world):
@@ -352,9 +352,9 @@ def _slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *times: int) -> tuple
     """A writer of a world whose commits take so long, one by one, ms; and rows for it."""
     world, left = World(str(tmp_path)), iter(times)
 
-    def slowly(*told: Any) -> int:  # noqa: ANN401 - as they are
+    def slowly(*args: Any) -> int:  # noqa: ANN401 - as they are
         world.clock.time += next(left)
-        return append(*told)
+        return append(*args)
 
     monkeypatch.setattr(APPEND, slowly)
     said = EventRows((TOPIC, SUBSCRIPTION, 1), "a", 7).acks(positions((1, 0, 0)), NOON)

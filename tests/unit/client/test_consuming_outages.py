@@ -54,10 +54,10 @@ def half_read(monkeypatch: pytest.MonkeyPatch, error: type[Exception] = OSError)
     """A store gives the first file that is read, and not the second one, which keeps a consumer from its turn."""
     real, numbers = DataRows.pieces, count()
 
-    def pieces(self: DataRows, *told: Any) -> Iterator[pa.Table]:  # noqa: ANN401 - passed on
+    def pieces(self: DataRows, *args: Any) -> Iterator[pa.Table]:  # noqa: ANN401 - passed on
         if next(numbers) == 1:
             raise error("the store does not answer")
-        yield from real(self, *told)
+        yield from real(self, *args)
 
     with monkeypatch.context() as patched:
         patched.setattr(DataRows, "pieces", pieces)

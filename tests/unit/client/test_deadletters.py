@@ -37,9 +37,9 @@ def root(tmp_path: Path) -> str:
 
 def letter(ledger: int, entry: int, origin: str | None = "orders") -> dict[str, Any]:
     """A dead letter as settle and ingest leave it."""
-    told = {"subscription": "billing", "position": f"1:{entry}", "redelivery_count": "3", "cause": "nack"}
-    told |= {} if origin is None else {"topic": origin}
-    properties = {"colour": "red", **{f"delayline.{name}": text for name, text in told.items()}}
+    origins = {"subscription": "billing", "position": f"1:{entry}", "redelivery_count": "3", "cause": "nack"}
+    origins |= {} if origin is None else {"topic": origin}
+    properties = {"colour": "red", **{f"delayline.{name}": text for name, text in origins.items()}}
     row = message_row(ledger, entry, 0, DEAD)
     return row | {"message_key": "k", "properties": properties, "payload": f"{ledger}.{entry}".encode()}
 
@@ -98,14 +98,14 @@ def test_a_message_that_somebody_sent_there_himself_is_passed_over(root: str) ->
 
 
 @pytest.mark.parametrize(
-    "told",
+    "origins",
     [{"topic": "secrets"}, {"subscription": "another"}, {"topic": " "}, {"topic": "orders\ufffd"}],
     ids=str,
 )
-def test_a_forged_dead_letter_is_put_back_nowhere(root: str, told: dict[str, str]) -> None:
+def test_a_forged_dead_letter_is_put_back_nowhere(root: str, origins: dict[str, str]) -> None:
     """Anybody may write its properties; only a subscription that sends its dead letters here can be its origin."""
     forged = letter(9, 3)
-    forged["properties"] |= {f"delayline.{name}": text for name, text in told.items()}
+    forged["properties"] |= {f"delayline.{name}": text for name, text in origins.items()}
     put(root, MESSAGES, forged)
     assert list(put_back(root, DEAD)) == [5]
     *_, last = dead_letters(root, DEAD, every=True)

@@ -28,8 +28,8 @@ def test_the_import_takes_less_than_half_a_second() -> None:
         "import time\nbegun = time.process_time()\nfrom pipeline.client import public\n"
         "print(time.process_time() - begun)"
     )
-    told = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, check=True, capture_output=True, text=True)  # noqa: S603
-    assert float(told.stdout) < 0.5
+    done = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, check=True, capture_output=True, text=True)  # noqa: S603
+    assert float(done.stdout) < 0.5
 
 
 def test_every_public_name_is_there() -> None:

@@ -31,7 +31,7 @@ sys.exit(3)
 
 def test_no_thread_that_reads_or_appends_is_there_when_the_interpreter_ends(root: str) -> None:
     """One that came back from native code then ended the process by a segmentation fault: exit code -11."""
-    told = [sys.executable, "-c", PROGRAM, root]
-    done = subprocess.run(told, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603 - ours
+    command = [sys.executable, "-c", PROGRAM, root]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603 - ours
     names = ["delayline-consumer-events", "delayline-consumers", "delayline-listener"]
     assert (done.stdout.splitlines(), done.returncode) == ([str(names), "[]"], 3), done.stderr

@@ -88,9 +88,9 @@ def test_older_deliveries_of_which_one_instant_has_very_many_are_held_a_few_at_a
     read: Callable[..., Iterator[pa.RecordBatch]] = pq.ParquetFile.iter_batches
     most, taken = list[int](), list[int]()
 
-    def counted(self: pq.ParquetFile, *told: Any, **more: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401 - whatever it takes
+    def counted(self: pq.ParquetFile, *args: Any, **more: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401 - whatever it takes
         most.append(100 * (len(most) + 1) - len(taken))
-        return read(self, *told, **more)
+        return read(self, *args, **more)
 
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", counted)
     for each in Deliveries(root).take():

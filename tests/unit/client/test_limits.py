@@ -56,12 +56,12 @@ def test_limits_that_a_job_has_raised_since_are_looked_up_before_a_message_is_re
 def test_keys_properties_and_names_have_a_longest_length(client: Client) -> None:
     """A topic and a key of 100 MB were taken."""
     producer = client.create_producer("t")
-    for field, told in (
+    for field, options in (
         ("key", {"partition_key": "é" * (MAX_KEY_BYTES // 2 + 1)}),
         ("properties", {"properties": {"a": "x" * MAX_PROPERTIES_BYTES}}),
     ):
         with pytest.raises(MessageTooBig) as refused:
-            producer.send(b"", **told)
+            producer.send(b"", **options)
         assert refused.value.field == field
     producer.send(b"", partition_key="é" * (MAX_KEY_BYTES // 2), properties={"a": "x" * (MAX_PROPERTIES_BYTES - 9)})
     with pytest.raises(InvalidTopicName):

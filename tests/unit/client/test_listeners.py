@@ -24,7 +24,7 @@ from tests.support.consumed import World, drained, names
 _PATIENCE_S = 20
 
 
-class Told:
+class Listener:
     """Is told of a failover consumer."""
 
     def __init__(self) -> None:
@@ -90,15 +90,15 @@ def test_a_listener_that_is_paused_gets_nothing_when_it_ends() -> None:
 
 def test_a_consumer_that_was_told_of_and_then_forgotten_leaves_nothing_behind(tmp_path: Path) -> None:
     """The thread that had told of it held it for good, so its slots were nobody's, and did not end."""
-    world, told = World(str(tmp_path), SubscriptionType.FAILOVER), Told()
-    forgotten, other = world.joined("a", consumer_event_listener=told), world.joined("b")
-    assert told.active.wait(_PATIENCE_S)
+    world, listener = World(str(tmp_path), SubscriptionType.FAILOVER), Listener()
+    forgotten, other = world.joined("a", consumer_event_listener=listener), world.joined("b")
+    assert listener.active.wait(_PATIENCE_S)
     gone = weakref.ref(forgotten)
     del forgotten
     gc.collect()
     assert gone() is None
-    told.threads[0].join(_PATIENCE_S)
-    assert not told.threads[0].is_alive()
+    listener.threads[0].join(_PATIENCE_S)
+    assert not listener.threads[0].is_alive()
     world.run(5)
     world.dispatch.deliver((1, 0))
     world.run(2)
@@ -107,7 +107,7 @@ def test_a_consumer_that_was_told_of_and_then_forgotten_leaves_nothing_behind(tm
 
 def test_a_consumer_that_becomes_active_at_once_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers of other topics turn meanwhile: it was active before anybody was to be told."""
-    world, told = World(str(tmp_path), SubscriptionType.FAILOVER), Told()
+    world, listener = World(str(tmp_path), SubscriptionType.FAILOVER), Listener()
     turning, add = list[threading.Thread](), Engine.add
 
     def added(*args: Any) -> TopicConsumer:  # noqa: ANN401 - passed on
@@ -118,7 +118,7 @@ def test_a_consumer_that_becomes_active_at_once_is_told_so(tmp_path: Path, monke
         return made
 
     monkeypatch.setattr(Engine, "add", added)
-    consumer = world.consumer(world.process(), consumer_event_listener=told)
+    consumer = world.consumer(world.process(), consumer_event_listener=listener)
     turning[0].join(_PATIENCE_S)
-    assert told.active.wait(1)
+    assert listener.active.wait(1)
     consumer.close()

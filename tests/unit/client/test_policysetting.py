@@ -28,7 +28,7 @@ from pipeline.subscriptions.policies import Policies, Shaping
 from pipeline.subscriptions.topicpolicies import TopicPolicies, Topics
 from schemas import HELD, MESSAGES, SUBSCRIPTIONS
 from tests.support.client import message_row, new_warehouse, noticed, put
-from tests.support.invoked import run, told
+from tests.support.invoked import output, run
 
 HOUR = 3_600_000
 
@@ -51,25 +51,25 @@ def test_policies_of_a_topic_are_set_unset_and_shown_and_their_history_is_kept(r
     subscribe(root, Subscription("t", "s"))
     create_partitioned_topic(root, "t", 2)
     words = ("policy", "set", "--topic", "t", "--min-delay", "5s")
-    assert "has other policies" in told(root, *words)
-    assert "had these already" in told(root, *words)
-    told(root, "policy", "set", "--topic", "t", "--max-delay", "1h")
+    assert "has other policies" in output(root, *words)
+    assert "had these already" in output(root, *words)
+    output(root, "policy", "set", "--topic", "t", "--max-delay", "1h")
     assert topic_policies(root, "t") == TopicPolicies(min_delay_ms=5_000, max_delay_ms=HOUR)
-    shown = told(root, "policy", "show", "--topic", "t")
+    shown = output(root, "policy", "show", "--topic", "t")
     assert "shortest delay: 5s" in shown
     assert "next batch of ingest" in shown
-    assert json.loads(told(root, "policy", "show", "--topic", "t", "--json"))["max_delay_ms"] == HOUR
-    told(root, "policy", "set", "--topic", "t", "--precision", "proportional")
-    assert "precision: proportional" in told(root, "policy", "show", "--topic", "t")
-    told(root, "policy", "set", "--topic", "t", "--precision", "exact")
-    told(root, "policy", "unset", "--topic", "t", "min_delay_ms")
-    told(root, "policy", "unset", "--topic", "t", "max_delay_ms")
-    assert "no policies" in told(root, "policy", "show", "--topic", "t")
+    assert json.loads(output(root, "policy", "show", "--topic", "t", "--json"))["max_delay_ms"] == HOUR
+    output(root, "policy", "set", "--topic", "t", "--precision", "proportional")
+    assert "precision: proportional" in output(root, "policy", "show", "--topic", "t")
+    output(root, "policy", "set", "--topic", "t", "--precision", "exact")
+    output(root, "policy", "unset", "--topic", "t", "min_delay_ms")
+    output(root, "policy", "unset", "--topic", "t", "max_delay_ms")
+    assert "no policies" in output(root, "policy", "show", "--topic", "t")
     held = [dict(each.policies) for each in policy_history(root, "t")]
     one, two = {"min_delay_ms": "5000"}, {"min_delay_ms": "5000", "max_delay_ms": str(HOUR)}
     coarse = {**two, "precision": "proportional"}
     assert held == [one, two, coarse, two, {"max_delay_ms": str(HOUR)}, {}]
-    lines = told(root, "policy", "show", "--topic", "t", "--history").splitlines()
+    lines = output(root, "policy", "show", "--topic", "t", "--history").splitlines()
     assert [line.split("  ")[1] for line in lines][-1] == "(defaults)"
     assert topic_partitions(root, "t") == ["t-partition-0", "t-partition-1"]
     assert {each.name for each in subscriptions(root)} == {"s"}
@@ -86,7 +86,7 @@ def test_policies_of_a_subscription_are_set_one_by_one_whoever_sets_them(root: s
         assert isinstance(found, Policies)
         assert (found.max_unacked, found.max_redeliveries) == (9, None)
         assert client.get_policies("t") == TopicPolicies()
-    told(root, "policy", "set", "--topic", "t", "--subscription", "s", "--max-redeliveries", "4")
+    output(root, "policy", "set", "--topic", "t", "--subscription", "s", "--max-redeliveries", "4")
     most = [each.policies.get("max_redeliveries") for each in policy_history(root, "t", "s")]
     assert most == ["3", "3", None, "4"]
 
@@ -101,27 +101,27 @@ def test_a_subscription_is_paused_and_goes_on_and_what_is_held_is_told(root: str
     rows = [{**run_of, **rest, "life": life, "first_entry": 1, "last_entry": 3} for life in (1, 2)]
     append(root, HELD, rows_of(HELD, rows))
     named = ("--topic", "t", "--subscription", "s")
-    assert told(root, "pause", *named) == "t/s is paused\n"
-    assert told(root, "pause", *named) == "t/s is paused already\n"
-    assert "3 of them held, paused" in told(root, "pending")
-    assert told(root, "subscriptions").splitlines()[1].endswith("3, paused")
-    assert told(root, "policy", "show", *named).startswith("paused")
-    (found,) = json.loads(told(root, "pending", "--json"))["pending"]
+    assert output(root, "pause", *named) == "t/s is paused\n"
+    assert output(root, "pause", *named) == "t/s is paused already\n"
+    assert "3 of them held, paused" in output(root, "pending")
+    assert output(root, "subscriptions").splitlines()[1].endswith("3, paused")
+    assert output(root, "policy", "show", *named).startswith("paused")
+    (found,) = json.loads(output(root, "pending", "--json"))["pending"]
     assert (found["count"], found["held"], found["paused"]) == (5, 3, True)
     with Client(root) as client:
         assert client.resume("t", "s")
         assert not client.resume("t", "s")
         assert client.pause("t", "s")
-    told(root, "policy", "set", *named, "--priority", "urgency")
-    assert "number in the property urgency comes first" in told(root, "policy", "show", *named)
-    told(root, "policy", "unset", *named, "priority")
-    told(root, "policy", "set", *named, "--max-rate", "2")
-    assert told(root, "resume", *named) == "t/s goes on\n"
-    assert "3 of them held, the last one in 1s at 2 a second" in told(root, "pending")
-    assert told(root, "subscriptions").splitlines()[1].endswith("3, 1s")
-    assert "rate: 2 messages a second" in told(root, "policy", "show", *named)
-    told(root, "policy", "unset", *named, "max_rate")
-    assert told(root, "resume", *named) == "t/s was not paused\n"
+    output(root, "policy", "set", *named, "--priority", "urgency")
+    assert "number in the property urgency comes first" in output(root, "policy", "show", *named)
+    output(root, "policy", "unset", *named, "priority")
+    output(root, "policy", "set", *named, "--max-rate", "2")
+    assert output(root, "resume", *named) == "t/s goes on\n"
+    assert "3 of them held, the last one in 1s at 2 a second" in output(root, "pending")
+    assert output(root, "subscriptions").splitlines()[1].endswith("3, 1s")
+    assert "rate: 2 messages a second" in output(root, "policy", "show", *named)
+    output(root, "policy", "unset", *named, "max_rate")
+    assert output(root, "resume", *named) == "t/s was not paused\n"
     assert [dict(each.policies) for each in policy_history(root, "t", "s")][-2:] == [{"max_rate": "2"}, {}]
 
 
@@ -129,11 +129,11 @@ def test_a_time_to_live_is_one_of_a_topic_or_of_a_subscription(root: str) -> Non
     """Both are durations, shown to people and scripts."""
     subscribe(root, Subscription("t", "s"))
     of_topic, of_subscription = ("--topic", "t"), ("--topic", "t", "--subscription", "s")
-    told(root, "policy", "set", *of_topic, "--ttl", "1d")
-    told(root, "policy", "set", *of_subscription, "--ttl", "1h")
-    assert "time to live: what was not handed over within 1d" in told(root, "policy", "show", *of_topic)
-    assert "ingest" not in told(root, "policy", "show", *of_topic)
-    assert "within 1h after it was due" in told(root, "policy", "show", *of_subscription)
+    output(root, "policy", "set", *of_topic, "--ttl", "1d")
+    output(root, "policy", "set", *of_subscription, "--ttl", "1h")
+    assert "time to live: what was not handed over within 1d" in output(root, "policy", "show", *of_topic)
+    assert "ingest" not in output(root, "policy", "show", *of_topic)
+    assert "within 1h after it was due" in output(root, "policy", "show", *of_subscription)
     with Client(root) as client:
         assert client.get_policies("t", "s") == Policies(ttl_ms=HOUR)
         assert client.unset_policies("t", "ttl_ms", subscription_name="s")
@@ -153,8 +153,8 @@ def test_a_guard_is_evaluated_when_it_is_set_and_shown_with_its_tables(
     words = ("--guard", "message_key NOT IN (SELECT order_id FROM paid)")
     assert run(root, "policy", "set", *named, *words).exit_code == 2
     assert run(root, "policy", "set", *named, *words, "--guard-table", "paid").exit_code == 2
-    told(root, "policy", "set", *named, *words, "--guard-table", "paid=paid")
-    shown = told(root, "policy", "show", *named)
+    output(root, "policy", "set", *named, *words, "--guard-table", "paid=paid")
+    shown = output(root, "policy", "show", *named)
     assert f"guard: {words[1]}; what does not meet it" in shown
     assert f"  paid is the table {tmp_path / 'elsewhere' / 'paid'}" in shown
     with Client(root) as client:
@@ -166,11 +166,11 @@ def test_a_guard_is_evaluated_when_it_is_set_and_shown_with_its_tables(
     states = GuardStates(Files(), root)
     for guard in (words[1], "message_key > ''"):
         states.put(GuardState("t", "s", guard, "it is\ngone", 5))
-        assert ("The guard of t/s fails" in told(root, "subscriptions")) is (guard != words[1])
+        assert ("The guard of t/s fails" in output(root, "subscriptions")) is (guard != words[1])
     states.drop(("t", "s"))
-    assert "fails" not in told(root, "subscriptions")
-    told(root, "policy", "unset", *named, "guard")
-    assert json.loads(told(root, "policy", "show", *named, "--json"))["guard"] is None
+    assert "fails" not in output(root, "subscriptions")
+    output(root, "policy", "unset", *named, "guard")
+    assert json.loads(output(root, "policy", "show", *named, "--json"))["guard"] is None
 
 
 def test_a_policy_that_dispatch_cannot_follow_leaves_the_others_as_they_are() -> None:
@@ -219,7 +219,7 @@ def test_policies_of_a_topic_that_cannot_be_followed_are_mended_by_one_that_is_s
     written(root, "t", texts)
     assert topic_policies(root, "t") == TopicPolicies()
     words = ("policy", "set", "--topic", "t", "--max-delay", "7s")
-    told(root, *(words if change == "set" else ("policy", "unset", "--topic", "t", "max_delay_ms")))
+    output(root, *(words if change == "set" else ("policy", "unset", "--topic", "t", "max_delay_ms")))
     kept = TopicPolicies(min_delay_ms=5_000, ttl_ms=9_000)
     assert topic_policies(root, "t").as_map() == {**kept.as_map(), **left}
     assert [dict(each.policies) for each in policy_history(root, "t")] == [topic_policies(root, "t").as_map()]
@@ -228,9 +228,9 @@ def test_policies_of_a_topic_that_cannot_be_followed_are_mended_by_one_that_is_s
 def test_a_topic_whose_only_policy_cannot_be_followed_has_no_line_when_that_is_unset(root: str) -> None:
     """Of several lines the last one counts; one that can be followed has nothing to mend."""
     written(root, "t", {"ttl_ms": "soon"})
-    assert "has other policies" in told(root, "policy", "unset", "--topic", "t", "ttl_ms")
+    assert "has other policies" in output(root, "policy", "unset", "--topic", "t", "ttl_ms")
     assert query("SELECT * FROM s WHERE type = 'topic'", s=open_table(root, SUBSCRIPTIONS)) == []
-    assert "had these already" in told(root, "policy", "unset", "--topic", "t", "ttl_ms")
+    assert "had these already" in output(root, "policy", "unset", "--topic", "t", "ttl_ms")
     mended = Topics.of_rows([("t", {"min_delay_ms": "soon"}), ("t", {"ttl_ms": "5000"})])
     assert (mended.unclear, mended.wrong, mended.of("t").ttl_ms) == ({}, {}, 5_000)
 
@@ -241,9 +241,9 @@ def test_the_command_keeps_a_sink_when_it_mends_what_contradicts_it(root: str) -
     texts = {"sink": "kafka://there:1/out", "ack": "true"}
     append(root, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [{**row, "policies": texts}]))
     named = ("--topic", "t", "--subscription", "s")
-    told(root, "policy", "set", *named, "--no-ack")
+    output(root, "policy", "set", *named, "--no-ack")
     assert subscriptions(root)[0].policies.sink == "kafka://there:1/out"
-    told(root, "policy", "set", *named, "--no-sink")
+    output(root, "policy", "set", *named, "--no-sink")
     assert subscriptions(root)[0].policies == Policies()
 
 

@@ -33,7 +33,7 @@ from tests.support.modules import ROOT
 from tests.support.producing import inbox, payloads
 
 
-class Told:
+class Callback:
     """What callbacks were told."""
 
     def __init__(self) -> None:
@@ -108,17 +108,17 @@ def test_a_delay_counts_from_the_moment_of_sending(root: str, client: Client) ->
 
 def test_messages_of_all_producers_of_a_client_share_commits_and_keep_their_order(root: str, client: Client) -> None:
     """Callbacks come in the order of sending, each with the place of its message."""
-    told = [Told(), Told()]
+    callbacks = [Callback(), Callback()]
     producers = [client.create_producer(topic, batching_max_publish_delay_ms=60_000) for topic in ("a", "b")]
     before = open_table(root, INBOX).version()
     for number in range(50):
-        for producer, callback in zip(producers, told, strict=True):
+        for producer, callback in zip(producers, callbacks, strict=True):
             producer.send_async(b"%03d" % number, callback)
     producers[0].flush()
     producers[1].flush()
     assert open_table(root, INBOX).version() == before + 1
-    assert [each.results for each in told] == [[Result.Ok] * 50] * 2
-    assert [each.entry_id() for each in told[1].ids if each] == list(range(1, 100, 2))
+    assert [each.results for each in callbacks] == [[Result.Ok] * 50] * 2
+    assert [each.entry_id() for each in callbacks[1].ids if each] == list(range(1, 100, 2))
     assert [row["payload"] for row in query("SELECT * FROM i WHERE topic = 'a'", i=open_table(root, INBOX))] == [
         b"%03d" % number for number in range(50)
     ]
@@ -133,7 +133,7 @@ def test_enough_messages_go_without_waiting_for_more(client: Client) -> None:
     ]
     for option in options:
         producer = client.create_producer("t", batching_max_publish_delay_ms=10**9, **option)
-        answers = [Told(), Told()]
+        answers = [Callback(), Callback()]
         for answer in answers:
             producer.send_async(b"x", answer)
         producer._queue.flush_all()
@@ -143,7 +143,7 @@ def test_enough_messages_go_without_waiting_for_more(client: Client) -> None:
 def test_a_full_queue_refuses_the_next_message(root: str, client: Client) -> None:
     """The callback is told, as in the reference; without one the call raises."""
     producer = client.create_producer("t", max_pending_messages=1, batching_max_publish_delay_ms=10**9)
-    first, second = Told(), Told()
+    first, second = Callback(), Callback()
     producer.send_async(b"1", first)
     producer.send_async(b"2", second)
     assert (second.results, second.ids) == ([Result.ProducerQueueIsFull], [None])
@@ -157,11 +157,11 @@ def test_a_full_queue_refuses_the_next_message(root: str, client: Client) -> Non
 def test_a_producer_that_blocks_loses_nothing(root: str, client: Client) -> None:
     """Many more messages than may wait: the caller waits for room."""
     producer = client.create_producer("t", max_pending_messages=3, block_if_queue_full=True)
-    told = Told()
+    callback = Callback()
     for number in range(40):
-        producer.send_async(b"%02d" % number, told)
+        producer.send_async(b"%02d" % number, callback)
     producer.close()
-    assert told.results == [Result.Ok] * 40
+    assert callback.results == [Result.Ok] * 40
     assert payloads(root) == [b"%02d" % number for number in range(40)]
 
 
@@ -206,7 +206,7 @@ def test_ids_stay_true_when_the_answer_is_lost_and_another_producer_gives_up(
     monkeypatch.setattr(producer_inbox, "write_deltalake", Failing("after"))
     waits = {"batching_max_publish_delay_ms": 10**9}
     short = client.create_producer("a", send_timeout_millis=1, **waits)  # type: ignore[arg-type] # a number
-    long, late, sent = client.create_producer("b", **waits), Told(), Told()  # type: ignore[arg-type] # the same
+    long, late, sent = client.create_producer("b", **waits), Callback(), Callback()  # type: ignore[arg-type] # the same
     for _ in range(2):
         short.send_async(b"x", late)
         long.send_async(b"y", sent)
@@ -224,13 +224,13 @@ def test_what_the_store_does_not_take_in_time_fails_and_what_comes_later_is_sent
     """Nothing is lost silently: `send` raises, callbacks are told, `flush` raises for those without one."""
     monkeypatch.setattr(producer_inbox, "write_deltalake", failing := Failing("never"))
     producer = client.create_producer("t", "shop", send_timeout_millis=1)
-    told = Told()
-    producer.send_async(b"1", told)
+    callback = Callback()
+    producer.send_async(b"1", callback)
     producer.send_async(b"2", None)
     with pytest.raises(Timeout) as late:
         producer.flush()
     assert isinstance(late.value.__cause__, OSError)
-    assert told.results == [Result.Timeout]
+    assert callback.results == [Result.Timeout]
     with pytest.raises(Timeout):
         producer.send(b"3", sequence_id=7)
     failing.plan.clear()
@@ -264,12 +264,12 @@ def test_a_producer_with_a_name_sends_no_number_twice(root: str) -> None:
     with Client(root) as second:
         producer = second.create_producer("t", "shop")
         assert producer.last_sequence_id() == 2
-        told = Told()
+        callback = Callback()
         for number in range(5):
-            producer.send_async(b"%d" % number, told, sequence_id=number)
+            producer.send_async(b"%d" % number, callback, sequence_id=number)
         producer.flush()
-        assert told.results == [Result.Ok] * 5
-        assert [each is not None and each.ledger_id() >= 0 for each in told.ids] == [False] * 3 + [True] * 2
+        assert callback.results == [Result.Ok] * 5
+        assert [each is not None and each.ledger_id() >= 0 for each in callback.ids] == [False] * 3 + [True] * 2
         assert producer.last_sequence_id() == 4
     assert payloads(root) == [b"0", b"1", b"2", b"3", b"4"]
 
@@ -304,18 +304,18 @@ def test_two_processes_under_one_name_are_found_out(root: str) -> None:
 
 def test_what_is_closed_takes_nothing_more(root: str) -> None:
     """Closing flushes first; the end of the block closes."""
-    told = Told()
+    callback = Callback()
     with Client(root) as client:
         with client.create_producer("t", batching_max_publish_delay_ms=10**9) as producer:
-            producer.send_async(b"1", told)
+            producer.send_async(b"1", callback)
             assert producer.is_connected()
-        assert told.results == [Result.Ok]
+        assert callback.results == [Result.Ok]
         assert not producer.is_connected()
         with pytest.raises(AlreadyClosed):
             producer.send(b"2")
         left = client.create_producer("t", batching_max_publish_delay_ms=10**9)
-        left.send_async(b"3", told)
-    assert told.results == [Result.Ok] * 2
+        left.send_async(b"3", callback)
+    assert callback.results == [Result.Ok] * 2
     with pytest.raises(AlreadyClosed):
         client.create_producer("t")
     assert payloads(root) == [b"1", b"3"]
@@ -323,15 +323,15 @@ def test_what_is_closed_takes_nothing_more(root: str) -> None:
 
 def test_a_shutdown_tells_each_message_that_was_not_sent(root: str) -> None:
     """It does not wait for the store."""
-    client, told = Client(root), Told()
-    client.create_producer("t", batching_max_publish_delay_ms=10**9).send_async(b"1", told)
+    client, callback = Client(root), Callback()
+    client.create_producer("t", batching_max_publish_delay_ms=10**9).send_async(b"1", callback)
     client.shutdown()
-    assert (told.results, payloads(root)) == ([Result.AlreadyClosed], [])
+    assert (callback.results, payloads(root)) == ([Result.AlreadyClosed], [])
 
 
 def test_a_callback_that_fails_or_waits_for_itself_harms_nobody(root: str, client: Client) -> None:
     """It runs in the thread that writes: a call that would wait for that thread is refused."""
-    producer, refused, told = client.create_producer("t"), [], Told()
+    producer, refused, last = client.create_producer("t"), [], Callback()
 
     def callback(_: Result, __: MessageId | None) -> None:
         try:
@@ -341,9 +341,9 @@ def test_a_callback_that_fails_or_waits_for_itself_harms_nobody(root: str, clien
         raise RuntimeError
 
     producer.send_async(b"1", callback)
-    producer.send_async(b"3", told)
+    producer.send_async(b"3", last)
     producer.flush()
-    assert (refused, told.results) == (["send"], [Result.Ok])
+    assert (refused, last.results) == (["send"], [Result.Ok])
     assert payloads(root) == [b"1", b"3"]
 
 
@@ -363,17 +363,17 @@ def test_what_waits_behind_a_message_that_failed_fails_with_it_and_both_can_be_s
     root: str, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Were the second one sent, the first one's number would be an old one, and sending it again would be ignored."""
-    producer, told = client.create_producer("t", "shop", send_timeout_millis=1), Told()
+    producer, callback = client.create_producer("t", "shop", send_timeout_millis=1), Callback()
 
     def fail(*_: Any, **__: Any) -> None:  # noqa: ANN401 - as it is called
         monkeypatch.setattr(producer_inbox, "write_deltalake", write_deltalake)
-        producer.send_async(b"behind", told, sequence_id=2)
+        producer.send_async(b"behind", callback, sequence_id=2)
         raise OSError
 
     monkeypatch.setattr(producer_inbox, "write_deltalake", fail)
-    producer.send_async(b"first", told, sequence_id=1)
+    producer.send_async(b"first", callback, sequence_id=1)
     producer.flush()
-    assert told.results == [Result.Timeout] * 2
+    assert callback.results == [Result.Timeout] * 2
     producer._route.senders[0].timeout_s = 30
     producer.send(b"first", sequence_id=1)
     producer.send(b"behind", sequence_id=2)

@@ -90,10 +90,10 @@ def test_what_a_store_does_not_give_at_once_is_read_by_the_next_call(
     put(root, MESSAGES, row(1, 0, 50), row(1, 1, 60))
     numbers = count()
 
-    def refusing(*told: Any, **tables: Any) -> Any:  # noqa: ANN401 - of a function that is replaced
+    def refusing(*args: Any, **tables: Any) -> Any:  # noqa: ANN401 - of a function that is replaced
         if next(numbers) == fails_at:
             raise OSError("the store does not answer")
-        return arrow_of(*told, **tables)
+        return arrow_of(*args, **tables)
 
     monkeypatch.setattr("pipeline.client.reading.topiclog.arrow_of", refusing)
     with pytest.raises(OSError, match="answer"):
@@ -107,10 +107,10 @@ def test_a_listener_goes_on_after_a_store_that_did_not_answer(root: str, monkeyp
     put(root, MESSAGES, row(1, 0, 50))
     numbers, came = count(), threading.Event()
 
-    def refusing(*told: Any, **tables: Any) -> Any:  # noqa: ANN401 - of a function that is replaced
+    def refusing(*args: Any, **tables: Any) -> Any:  # noqa: ANN401 - of a function that is replaced
         if next(numbers) == 0:
             raise OSError("the store does not answer")
-        return arrow_of(*told, **tables)
+        return arrow_of(*args, **tables)
 
     monkeypatch.setattr("pipeline.client.reading.topiclog.arrow_of", refusing)
     with Client(root) as client:

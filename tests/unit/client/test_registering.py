@@ -179,7 +179,7 @@ def test_another_sink_does_not_begin_where_one_did_that_cannot_be_followed(root:
 
 
 @pytest.mark.parametrize(
-    ("texts", "told", "left"),
+    ("texts", "values", "left"),
     [
         ({"retry_min_ms": "soon", "retry_max_ms": "5000"}, {"retry_min_ms": 1_000}, {"retry_max_ms": 5_000}),
         ({"retry_min_ms": "900000", "retry_max_ms": "soon"}, {"retry_max_ms": 1_800_000}, {"retry_min_ms": 900_000}),
@@ -188,10 +188,10 @@ def test_another_sink_does_not_begin_where_one_did_that_cannot_be_followed(root:
     ],
 )
 def test_what_belongs_to_a_policy_that_is_mended_stays(
-    texts: dict[str, str], told: dict[str, Any], left: dict[str, Any]
+    texts: dict[str, str], values: dict[str, Any], left: dict[str, Any]
 ) -> None:
     """As far as it fits what is set."""
-    assert Policies.changed(texts, told) == Policies(**{**told, **left})
+    assert Policies.changed(texts, values) == Policies(**{**values, **left})
 
 
 def test_what_is_set_and_contradicts_what_can_be_followed_is_refused(root: str) -> None:

@@ -46,8 +46,8 @@ def trips(root: str) -> str:
 def written(root: str, *columns: str) -> list[tuple[Any, ...]]:
     """Columns of the rows of `commands`, by position and round; times in ms."""
     found = query("SELECT * FROM t ORDER BY round, first_entry", t=open_table(root, COMMANDS))
-    told = [tuple(row[name] for name in columns) for row in found]
-    return [tuple(_ms(each) if isinstance(each, datetime) else each for each in row) for row in told]
+    columns_of = [tuple(row[name] for name in columns) for row in found]
+    return [tuple(_ms(each) if isinstance(each, datetime) else each for each in row) for row in columns_of]
 
 
 def _ms(time: datetime) -> int:
@@ -88,9 +88,9 @@ def test_what_is_said_of_a_message_that_was_moved_counts_as_long_as_what_moved_i
     last = reschedule(trips, "t", to=at(past[0]), where="message_key = 'k1'").command_id
     undo(trips, last or "")
     undo(trips, cancel(trips, "t", where="message_key = 'k1'").command_id or "")
-    told = [("reschedule", 1), ("reschedule", 2), ("reschedule", 3), ("undo", 4), ("cancel", None), ("undo", None)]
+    wanted = [("reschedule", 1), ("reschedule", 2), ("reschedule", 3), ("undo", 4), ("cancel", None), ("undo", None)]
     assert sorted(written(trips, "kind", "round", "due_time"), key=str) == sorted(
-        [(*each, NOON + SECOND) for each in told], key=str
+        [(*each, NOON + SECOND) for each in wanted], key=str
     )
 
 
@@ -111,9 +111,9 @@ def test_a_shift_says_for_each_message_when_it_was_due_and_is_to_be(trips: str) 
     done = shift(trips, "t", **asked)  # type: ignore[arg-type]
     assert done.selection == dry.selection
     assert open_table(trips, COMMANDS).version() == 1
-    told = written(trips, "kind", "first_entry", "last_entry", "round", "due_before", "deliver_at", "due_time")
+    rows = written(trips, "kind", "first_entry", "last_entry", "round", "due_before", "deliver_at", "due_time")
     until = NOON + 2 * HOUR + SECOND
-    assert told == [
+    assert rows == [
         ("shift", each, each, 1, NOON + each * SECOND, NOON + 2 * HOUR + each * SECOND, until) for each in (0, 1)
     ]
     assert minutes(trips) == (4, NOON + 2 * SECOND, {0: 2, 120: 2})
@@ -221,8 +221,8 @@ def test_what_failed_and_waits_to_come_again_gets_another_due_time_in_its_round(
         retry |= {"redelivery_count": count, "round": number, "cause": "nack", "chunk": chunk, "batch_id": 1}
         put(trips, SEGMENTS, {**retry, **times, "count": len(entries)})
     done = shift(trips, "t", "busy", span=timedelta(hours=1), where="true")
-    told = written(trips, "first_entry", "redelivery_count", "round", "due_before", "deliver_at")
-    assert told == [
+    lines = written(trips, "first_entry", "redelivery_count", "round", "due_before", "deliver_at")
+    assert lines == [
         (0, 1, 2, NOON + MINUTE, NOON + HOUR + MINUTE),
         (1, 1, 3, NOON + 2 * MINUTE, NOON + HOUR + 2 * MINUTE),
     ]

@@ -71,9 +71,9 @@ def test_a_place_is_a_position_or_the_first_message_sent_since(
     found = prospect(root, "t", "s", where)
     assert (found.position, found.brings) == (position, brings)
     life = begin_anew(root, "t", "s", where)
-    told = line(root).sought
-    assert told is not None
-    assert (told.life, told.ledger, told.entry) == (life, *position)
+    sought = line(root).sought
+    assert sought is not None
+    assert (sought.life, sought.ledger, sought.entry) == (life, *position)
     assert pending(root).backlogs[0].count == brings
 
 
@@ -88,10 +88,10 @@ def test_each_seek_asks_for_a_life_of_its_own(root: str) -> None:
 def test_who_registers_or_changes_policies_after_a_seek_leaves_it_as_it_is(root: str) -> None:
     """The subscription is the same one, wherever it was to start; ended and registered anew it forgets the seek."""
     begin_anew(root, "t", "s", MessageId.of("t", 2, 0))
-    told = line(root).start
+    start = line(root).start
     assert not subscribe(root, Subscription("t", "s", start="earliest", policies=ACK))
     assert set_policies(root, "t", "s", Policies(ack=True, max_unacked=7))
-    assert line(root).start == told
+    assert line(root).start == start
     unsubscribe(root, "t", "s")
     subscribe(root, Subscription("t", "s", policies=ACK))
     assert line(root).start == "latest"
@@ -122,9 +122,9 @@ def seeking(world: World, consumer: Consumer, where: Where) -> None:
     thread.start()
     while line(world.root).start == before:
         thread.join(0.01)
-    told = line(world.root).sought
-    assert told is not None
-    world.begin_anew(told.life)
+    sought = line(world.root).sought
+    assert sought is not None
+    world.begin_anew(sought.life)
     while thread.is_alive():
         world.run(0.2)
 

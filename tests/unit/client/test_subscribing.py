@@ -181,9 +181,9 @@ def test_who_unsubscribes_from_several_topics_leaves_all_when_one_is_gone_alread
     """What somebody else ended is told; of the others nothing would be kept for a consumer that is closed."""
     consumer = client.subscribe(["t", "u", "v"], "s", **SHARED)
     unsubscribe(world.root, "t", "s")
-    with pytest.raises(SubscriptionNotFound) as told:
+    with pytest.raises(SubscriptionNotFound) as raised:
         consumer.unsubscribe()
-    assert (told.value.topic, told.value.subscription) == ("t", "s")
+    assert (raised.value.topic, raised.value.subscription) == ("t", "s")
     assert subscriptions(world.root) == []
 
 

@@ -308,11 +308,11 @@ def test_a_consumer_of_several_topics_follows_the_policies_of_each(world: consum
         consumer = client.subscribe(re.compile("t-partition-.|tea"), "s", SHARED)
         subscribe(world.root, Subscription("tea", "s", "shared", policies=replace(more, max_unacked=8)))
         client.refresh_topics()
-        told = [
+        limits = [
             (topic_consumer.options.max_unacked, topic_consumer.options.unacked_messages_timeout_ms)
             for topic_consumer in consumer.topic_consumers
         ]
-    assert told == [(50_000, 0), (7, 30_000), (8, 30_000)]
+    assert limits == [(50_000, 0), (7, 30_000), (8, 30_000)]
 
 
 def test_a_reader_reads_a_partition_and_not_a_topic_that_has_some(root: str, client: Client) -> None:

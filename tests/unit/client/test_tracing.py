@@ -58,8 +58,8 @@ KEYS = ("it's", "other", "it's", "it's")
 
 def row(number: int) -> dict[str, Any]:
     """A row of `messages`."""
-    told = {"message_key": KEYS[number], "properties": [("airline", "UA")], "payload": b"x" * number}
-    return {**message_row(*PLACES[number], NOON + number * 1_000, published=SENT), **told}
+    columns = {"message_key": KEYS[number], "properties": [("airline", "UA")], "payload": b"x" * number}
+    return {**message_row(*PLACES[number], NOON + number * 1_000, published=SENT), **columns}
 
 
 @pytest.fixture
@@ -139,8 +139,8 @@ def test_commands_on_a_message_are_told_and_what_became_of_them(flights: str) ->
     done = cancel(flights, "t", where="entry_id < 2", by="ann", reason="snow")
     found = of(flights, 0)
     assert [(each.what, each.subscription) for each in found.steps][2:] == [("cancel", "s")]
-    told = {"command_id": done.command_id, "by": "ann", "reason": "snow", "asked": "entry_id < 2"}
-    assert found.steps[-1].details == told
+    details = {"command_id": done.command_id, "by": "ann", "reason": "snow", "asked": "entry_id < 2"}
+    assert found.steps[-1].details == details
     assert states(found)["s"] == ("cancelled", 0, 0)
     assert states(of(flights, 2))["s"] == ("waits", 2_000, 0)
     put(flights, REDELIVERY, run_row(1, 0, 1, NOON))
@@ -213,8 +213,8 @@ def test_what_came_again_is_told_round_by_round_until_it_is_settled(flights: str
 
 def letter(position: str, topic: str = "t") -> dict[str, Any]:
     """A dead letter, as ingest took it."""
-    told = {"topic": topic, "subscription": "busy", "position": position, "redelivery_count": "3", "cause": "nack"}
-    kept = [("airline", "UA"), *((f"delayline.{name}", text) for name, text in told.items())]
+    origin = {"topic": topic, "subscription": "busy", "position": position, "redelivery_count": "3", "cause": "nack"}
+    kept = [("airline", "UA"), *((f"delayline.{name}", text) for name, text in origin.items())]
     return {**message_row(7, 0, NOON, "t-busy-DLQ", published=NOON), "properties": kept, "message_key": "it's"}
 
 

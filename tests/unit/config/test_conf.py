@@ -61,21 +61,21 @@ def test_the_profile_of_the_command_says_what_holds_without_one() -> None:
 
 def test_the_profile_of_the_command_leaves_open_what_a_start_chooses() -> None:
     """Each choice arrives where the stages look for it, and nothing else changes."""
-    told = read_profile(run.PROFILE)
-    found, choices = fitted(told, PLACE)
+    profile = read_profile(run.PROFILE)
+    found, choices = fitted(profile, PLACE)
     assert {each.name: each.value for each in choices} == CHOSEN
-    assert found.machine == replace(told.machine, partitions=1)
+    assert found.machine == replace(profile.machine, partitions=1)
     sizes = {"horizon_ms": HOUR_MS, "partitions": 6, "driver_rows": 500_000, "max_bytes": 16_000_000}
-    settings = replace(told.options.settings, **sizes)  # type: ignore[arg-type] # sizes are no flags
-    options = replace(told.options, settings=settings)
+    settings = replace(profile.options.settings, **sizes)  # type: ignore[arg-type] # sizes are no flags
+    options = replace(profile.options, settings=settings)
     assert isinstance(options.clock, LiveClock)
     assert found.options == replace(options, clock=replace(options.clock, max_step_ms=2 * MINUTE_MS))
 
 
 def test_what_a_profile_states_wins() -> None:
     """The production example states everything, so nothing is left to choose."""
-    told = read_profile(CONF / "production.toml")
-    assert fitted(told, PLACE) == (told, [])
+    profile = read_profile(CONF / "production.toml")
+    assert fitted(profile, PLACE) == (profile, [])
 
 
 @pytest.mark.parametrize("name", ["cores", "partitions"])
@@ -111,8 +111,8 @@ def test_the_production_example_names_everything_that_can_be_set() -> None:
     wanted = {section: {field.name for field in fields(kind)} for section, kind in kinds.items()}
     wanted["run"] = {"trigger", "maintain_ms"} | {field.name for field in fields(Upkeep) if "retain" in field.name}
     wanted["run"] |= {field.name for field in fields(Watching)}
-    told = tomllib.loads((CONF / "production.toml").read_text(encoding="utf-8"))
-    assert {section: set(values) for section, values in told.items()} == wanted
+    sections = tomllib.loads((CONF / "production.toml").read_text(encoding="utf-8"))
+    assert {section: set(values) for section, values in sections.items()} == wanted
 
 
 def test_a_name_that_no_profile_knows_is_refused(tmp_path: Path) -> None:

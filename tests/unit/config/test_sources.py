@@ -27,7 +27,7 @@ def test_a_profile_may_have_several_sources(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "field"),
+    ("section", "field"),
     [
         ({"a": 1}, "source.a"),
         ({"a": {"from": ADDRESS, "deliver_in": "1"}}, "source.a.deliver_in"),
@@ -40,8 +40,8 @@ def test_a_profile_may_have_several_sources(tmp_path: Path) -> None:
         ({"a b": {"from": ADDRESS}}, "source"),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_name_in_the_profile(told: dict[str, Any], field: str) -> None:
+def test_what_cannot_be_is_refused_by_its_name_in_the_profile(section: dict[str, Any], field: str) -> None:
     """Before Spark starts."""
     with pytest.raises(BadSetting) as refused:
-        sources_of(told)
+        sources_of(section)
     assert refused.value.field == field

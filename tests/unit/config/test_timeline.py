@@ -57,20 +57,20 @@ def test_a_long_step_is_only_for_the_way_back() -> None:
     assert taking_in(short).settings == taking_in(long).settings
 
 
-@pytest.mark.parametrize(("ahead", "told"), [(10_000, 15_000), (0, 100), (DAY_MS, DAY_MS)])
-def test_the_schedule_is_told_an_instant_a_step_early(ahead: int, told: int) -> None:
+@pytest.mark.parametrize(("ahead", "lookahead_ms"), [(10_000, 15_000), (0, 100), (DAY_MS, DAY_MS)])
+def test_the_schedule_is_told_an_instant_a_step_early(ahead: int, lookahead_ms: int) -> None:
     """It is the watermark of the batch after it: what is due within half a lookahead has been released at each tick."""
     found = a_step_ahead(LiveClock(lookahead_ms=ahead))
     assert isinstance(found, LiveClock)
-    assert found.lookahead_ms == told
+    assert found.lookahead_ms == lookahead_ms
     assert a_step_ahead(VirtualClock()) == VirtualClock()
 
 
 def test_ingest_has_near_what_the_schedule_will_ask_for() -> None:
     """Its own clock does not run ahead, and is up to a step behind: without a horizon parked messages came too late."""
-    told = taking_in(Options(LiveClock(lookahead_ms=10_000), Settings(horizon_ms=0)))
-    assert isinstance(told.clock, LiveClock)
-    assert (told.clock.lookahead_ms, told.clock.resolution_ms) == (0, 5_000)
-    assert told.settings.horizon_ms == 20_000
+    options = taking_in(Options(LiveClock(lookahead_ms=10_000), Settings(horizon_ms=0)))
+    assert isinstance(options.clock, LiveClock)
+    assert (options.clock.lookahead_ms, options.clock.resolution_ms) == (0, 5_000)
+    assert options.settings.horizon_ms == 20_000
     plain = Options(VirtualClock())
     assert taking_in(plain) == plain

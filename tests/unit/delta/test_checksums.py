@@ -27,9 +27,9 @@ def root(tmp_path: Path) -> str:
 def test_each_table_of_a_new_warehouse_has_a_checksum(root: str) -> None:
     """Without them Delta runs a job for each table that a stage opens."""
     for table in TABLES:
-        told = json.loads(Path(root, table.name, FIRST).read_text())
-        assert (told["numFiles"], told["tableSizeBytes"]) == (0, 0)
-        assert [field["name"] for field in json.loads(told["metadata"]["schemaString"])["fields"]] == (
+        content = json.loads(Path(root, table.name, FIRST).read_text())
+        assert (content["numFiles"], content["tableSizeBytes"]) == (0, 0)
+        assert [field["name"] for field in json.loads(content["metadata"]["schemaString"])["fields"]] == (
             table.schema.names
         )
 

@@ -65,10 +65,10 @@ def test_a_commit_that_came_too_late_is_nobody_s(
 
 def test_a_text_in_the_statistics_does_not_end_a_line(files: Files, table: str) -> None:
     """Other writers leave these characters as they are, and Python takes them for ends of lines."""
-    told = [{"add": {"path": "p", "stats": "a\u2028b\u2029c\x85d"}}, {"commitInfo": {}}]
-    text = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in told)
+    entry = [{"add": {"path": "p", "stats": "a\u2028b\u2029c\x85d"}}, {"commitInfo": {}}]
+    text = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in entry)
     Path(table, f"_delta_log/{8:020d}.json").write_text(text, encoding="utf-8", newline="")
-    assert actions(files, table, 8) == told
+    assert actions(files, table, 8) == entry
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_a_batch_takes_the_files_between_its_ends(
 ) -> None:
     """A commit that took rows out, or only laid them out anew, gives none; without an entry nobody knows."""
     added = {path: {"add": {"path": path, "dataChange": path != "merged"}} for path in ("a", "b%20c", "d", "merged")}
-    told: dict[int, list[Any]] = {
+    entries: dict[int, list[Any]] = {
         5: [added["a"], added["b%20c"]],
         6: [added["merged"]],
         8: [{"commitInfo": {}}, added["d"]],
     }
-    told[7] = [{"remove": {"path": "a", "dataChange": True}}, {"add": {"path": "rest", "dataChange": True}}]
-    for version, lines in told.items():
+    entries[7] = [{"remove": {"path": "a", "dataChange": True}}, {"add": {"path": "rest", "dataChange": True}}]
+    for version, lines in entries.items():
         text = "".join(f"{json.dumps(line)}\n" for line in lines)
         Path(table, f"_delta_log/{version:020d}.json").write_text(text, encoding="utf-8")
     taken = between(files, table, begin, end)

@@ -19,10 +19,10 @@ YEAR_1, YEAR_9999 = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
 
 def stats(first: object, last: object, **more: object) -> str:
     """What a log says of a file with one row."""
-    told: dict[str, Any] = {"numRecords": 1, "nullCount": {"due_time": 0, "ledger_id": 0}}
-    told["minValues"] = {"due_time": first, "ledger_id": 3}
-    told["maxValues"] = {"due_time": last, "ledger_id": 4}
-    return json.dumps(told | more)
+    statistics: dict[str, Any] = {"numRecords": 1, "nullCount": {"due_time": 0, "ledger_id": 0}}
+    statistics["minValues"] = {"due_time": first, "ledger_id": 3}
+    statistics["maxValues"] = {"due_time": last, "ledger_id": 4}
+    return json.dumps(statistics | more)
 
 
 STRANGE = {

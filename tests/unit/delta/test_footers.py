@@ -42,7 +42,7 @@ def written(rows: list[dict[str, Any]], group: int = 1_000) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def told(rows: list[dict[str, Any]], group: int = 1_000) -> dict[str, Any]:
+def statistics_of(rows: list[dict[str, Any]], group: int = 1_000) -> dict[str, Any]:
     """What the statistics say."""
     found: dict[str, Any] = json.loads(statistics(written(rows, group), "table", SCHEMA)[1])
     return found
@@ -51,7 +51,7 @@ def told(rows: list[dict[str, Any]], group: int = 1_000) -> dict[str, Any]:
 def test_bounds_span_all_row_groups_and_nulls_are_counted() -> None:
     """A reader skips files by them: too narrow would lose rows."""
     late = datetime(2013, 11, 3, 5, 59, 59, 999_999, tzinfo=UTC)
-    found = told([{"id": 5, "name": "b", "at": late}, {"id": 1}, {"id": 9, "name": "a"}], group=1)
+    found = statistics_of([{"id": 5, "name": "b", "at": late}, {"id": 1}, {"id": 9, "name": "a"}], group=1)
     assert found["numRecords"] == 3
     assert found["minValues"] == {"id": 1, "name": "a", "at": "2013-11-03T05:59:59.999Z"}
     assert found["maxValues"] == {"id": 9, "name": "b", "at": "2013-11-03T05:59:59.999Z"}
@@ -60,14 +60,14 @@ def test_bounds_span_all_row_groups_and_nulls_are_counted() -> None:
 
 def test_flags_bytes_and_long_texts_have_no_bounds() -> None:
     """Delta keeps none of flags and bytes, and a text that is cut is no bound."""
-    found = told([{"id": 1, "name": "x" * 33, "flag": True, "payload": b"p"}])
+    found = statistics_of([{"id": 1, "name": "x" * 33, "flag": True, "payload": b"p"}])
     assert (found["minValues"], found["maxValues"]) == ({"id": 1}, {"id": 1})
 
 
 def test_years_at_the_ends_of_the_calendar_keep_four_digits() -> None:
     """The year 1 is written 0001."""
     ends = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)]
-    found = told([{"id": number, "at": each} for number, each in enumerate(ends)])
+    found = statistics_of([{"id": number, "at": each} for number, each in enumerate(ends)])
     assert (found["minValues"]["at"], found["maxValues"]["at"]) == (
         "0001-01-01T00:00:00.000Z",
         "9999-12-31T00:00:00.000Z",
@@ -95,7 +95,7 @@ def test_a_text_that_is_not_utf8_has_no_bound() -> None:
 def test_a_null_in_a_required_column_is_refused() -> None:
     """Delta's own append would refuse it."""
     with pytest.raises(ContractBroken, match=r"table\.id: NULL in 1 rows"):
-        told([{"id": None}])
+        statistics_of([{"id": None}])
 
 
 def test_a_footer_that_is_longer_than_what_was_read_is_read_again() -> None:
@@ -110,6 +110,6 @@ def test_a_footer_that_is_longer_than_what_was_read_is_read_again() -> None:
 def test_a_span_of_times_is_in_milliseconds() -> None:
     """Delivery goes by it."""
     rows = [{"id": 1, "at": datetime(1970, 1, 1, 0, 0, second, tzinfo=UTC)} for second in (7, 3)]
-    assert span_ms(json.dumps(told(rows)), "at") == (3_000, 7_000)
+    assert span_ms(json.dumps(statistics_of(rows)), "at") == (3_000, 7_000)
     with pytest.raises(KeyError):
         span_ms("{}", "at")

@@ -27,8 +27,8 @@ def described(*names: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - wha
 def fields_of(metadata: dict[str, Any] | None) -> list[dict[str, Any]]:
     """The columns that it names."""
     assert metadata is not None
-    told: list[dict[str, Any]] = json.loads(metadata["schemaString"])["fields"]
-    return told
+    fields: list[dict[str, Any]] = json.loads(metadata["schemaString"])["fields"]
+    return fields
 
 
 def test_a_table_that_has_all_columns_is_left_alone() -> None:
@@ -40,10 +40,10 @@ def test_a_table_that_has_all_columns_is_left_alone() -> None:
 def test_columns_come_where_the_contract_has_them() -> None:
     """Behind the one that is before them there; what somebody else added stays, and so does all that is not columns."""
     old = [name for name in NAMES if name not in ("redelivery_count", "round", "cause")]
-    told = grown(SEGMENTS, described(*old, configuration={"a": "b"}))
-    assert fields_of(told) == CONTRACT
-    assert told is not None
-    assert (told["id"], told["configuration"]) == ("x", {"a": "b"})
+    metadata = grown(SEGMENTS, described(*old, configuration={"a": "b"}))
+    assert fields_of(metadata) == CONTRACT
+    assert metadata is not None
+    assert (metadata["id"], metadata["configuration"]) == ("x", {"a": "b"})
     place = old.index("batch_id") + 1
     wanted = [*old[:place], "redelivery_count", "round", "cause", "mine", *old[place:]]
     assert [

@@ -66,5 +66,5 @@ def test_a_version_that_was_cut_is_an_error_and_not_nothing(text: str) -> None:
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_others_may_leave_out_the_last_newline(end: str) -> None:
     """delta-rs does."""
-    told = [{"commitInfo": {"engineInfo": "delta-rs"}}, {"add": {"path": "a"}}]
-    assert actions_of(entry(*told, end=end), "/w/inbox", 1) == told
+    lines = [{"commitInfo": {"engineInfo": "delta-rs"}}, {"add": {"path": "a"}}]
+    assert actions_of(entry(*lines, end=end), "/w/inbox", 1) == lines

@@ -48,9 +48,9 @@ def test_files_are_those_of_the_checkpoint_and_of_the_entries_after_it(table: Pa
     """Also when all before the checkpoint was cut. What was taken out is not there, what came in its place is."""
     needed = {"partitionValues": {}, "modificationTime": 0, "dataChange": True}
     add_entry(table, {"add": {"path": "a%20b.parquet", "size": 7, "tags": {"made": "here"}, **needed}})
-    told = live_files(Files(), str(table))
-    assert told is not None
-    version, files = told
+    live = live_files(Files(), str(table))
+    assert live is not None
+    version, files = live
     assert version == VERSIONS + 1
     opened = pa.table(DeltaTable(str(table)).get_add_actions())
     assert {file["path"]: file["size"] for file in files} == dict(
@@ -60,7 +60,7 @@ def test_files_are_those_of_the_checkpoint_and_of_the_entries_after_it(table: Pa
     assert [file["tags"] for file in files if file["size"] == 7] == [{"made": "here"}]
     for cut in range(VERSIONS // 2):
         log(table, cut).unlink()
-    assert live_files(Files(), str(table)) == told
+    assert live_files(Files(), str(table)) == live
 
 
 def test_a_file_that_a_version_takes_out_and_puts_in_again_is_there(table: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_table_is_what_its_log_last_said_of_it(table: Path) -> None:
     """By the checksum of the newest version, by the entries, or by the checkpoint when all before it was cut."""
     made = {kind: each[kind] for each in map(json.loads, log(table, 0).read_text().split("\n")) for kind in each}
     # A checkpoint has a column for each name, which is NULL where nothing was said.
-    made = {kind: {name: each for name, each in told.items() if each is not None} for kind, told in made.items()}
+    made = {kind: {name: each for name, each in action.items() if each is not None} for kind, action in made.items()}
     assert described(Files(), str(table)) == (VERSIONS, made["protocol"], made["metaData"])
     for cut in range(VERSIONS // 2 + 1):
         log(table, cut).unlink()

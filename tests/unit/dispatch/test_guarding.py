@@ -46,11 +46,11 @@ def pay(path: str, *orders: str) -> None:
     write_deltalake(path, pa.table({"order_id": pa.array(orders)}), mode="append")
 
 
-def runs(*told: tuple[str, int, int]) -> pa.Table:
+def runs(*places: tuple[str, int, int]) -> pa.Table:
     """Subscription, first and last entry of each run."""
     same = {"topic": "t", "life": 1, "ledger_id": 7, "tick_ms": 1, "redelivery_count": 0, "cause": "due", "batch_id": 1}
     times = dict.fromkeys(("due_time", "message_due", "released_at"), DUE * 1000)
-    rows = [{**same, **times, "subscription": s, "first_entry": first, "last_entry": last} for s, first, last in told]
+    rows = [{**same, **times, "subscription": s, "first_entry": first, "last_entry": last} for s, first, last in places]
     return pa.Table.from_pylist(rows, schema=arrow_schema(REDELIVERY.columns))
 
 
@@ -103,9 +103,9 @@ def guards(tmp_path: Path) -> Guards:
 def test_what_does_not_meet_its_guard_is_left_out_with_its_key_and_what_was_read(tmp_path: Path, paid: str) -> None:
     """Each subscription by its own guard; who has none is not asked, and what has no message is let go."""
     pay(paid, "o-4")
-    told = {S: shaping(UNPAID, paid=paid), OTHER: shaping("message_key = 'o-1' OR NULL")}
+    shapings = {S: shaping(UNPAID, paid=paid), OTHER: shaping("message_key = 'o-1' OR NULL")}
     batch = runs(("s", 0, 5), ("s", 9, 9), ("other", 0, 2), ("free", 0, 5))
-    left, out, *_ = guards(tmp_path).split_by_guard(batch, told, 12, look_up, DUE)
+    left, out, *_ = guards(tmp_path).split_by_guard(batch, shapings, 12, look_up, DUE)
     assert places(left) == [("free", 0, 5), ("other", 1, 1), ("s", 0, 0), ("s", 2, 2), ("s", 5, 5), ("s", 9, 9)]
     said = [(r["subscription"], r["first_entry"], r["last_entry"], r["message_key"]) for r in out.to_pylist()]
     assert sorted(said) == [(s, e, e, f"o-{e}") for s, e in [("other", 0), ("other", 2), ("s", 1), ("s", 3), ("s", 4)]]
@@ -113,27 +113,27 @@ def test_what_does_not_meet_its_guard_is_left_out_with_its_key_and_what_was_read
         ("s", "suppressed", 12, ("paid", "1")),
         ("other", "suppressed", 12),
     }
-    left, out, *_ = guards(tmp_path).split_by_guard(runs(("free", 0, 5)), told, 12, look_up, DUE)
+    left, out, *_ = guards(tmp_path).split_by_guard(runs(("free", 0, 5)), shapings, 12, look_up, DUE)
     assert (places(left), out.num_rows) == ([("free", 0, 5)], 0)
 
 
 def test_a_guard_that_fails_decides_nothing_rests_and_is_told(tmp_path: Path, paid: str) -> None:
     """Its table is gone, and then back; another guard is tried at once."""
-    told, at_work = {S: shaping(UNPAID, paid=paid)}, guards(tmp_path)
-    at_work.split_by_guard(runs(("s", 0, 1)), told, 1, look_up, DUE)
+    shapings, at_work = {S: shaping(UNPAID, paid=paid)}, guards(tmp_path)
+    at_work.split_by_guard(runs(("s", 0, 1)), shapings, 1, look_up, DUE)
     shutil.move(paid, f"{paid}-away")
     with pytest.raises(Failed) as failed:
-        at_work.split_by_guard(runs(("s", 0, 1)), told, 1, look_up, DUE)
+        at_work.split_by_guard(runs(("s", 0, 1)), shapings, 1, look_up, DUE)
     assert failed.value.name == S
     at_work.failed(failed.value, DUE)
-    assert [at_work.failing(told, DUE + ms) for ms in (0, AGAIN_MS - 1, AGAIN_MS)] == [{S}, {S}, set()]
+    assert [at_work.failing(shapings, DUE + ms) for ms in (0, AGAIN_MS - 1, AGAIN_MS)] == [{S}, {S}, set()]
     assert at_work.failing({S: shaping("true")}, DUE) == at_work.failing({}, DUE) == set()
     noted = GuardStates(Files(), str(tmp_path)).all()[S]
     assert (noted.guard, noted.since_ms) == (UNPAID, DUE)
     assert noted.error
     shutil.move(f"{paid}-away", paid)
     again = guards(tmp_path)
-    left, *_ = again.split_by_guard(runs(("s", 0, 1)), told, 1, look_up, DUE)
+    left, *_ = again.split_by_guard(runs(("s", 0, 1)), shapings, 1, look_up, DUE)
     again.look({}, DUE)
     assert places(left) == [("s", 0, 0)]
     assert GuardStates(Files(), str(tmp_path)).all() == {}
@@ -141,10 +141,10 @@ def test_a_guard_that_fails_decides_nothing_rests_and_is_told(tmp_path: Path, pa
 
 def test_all_guards_that_fail_are_known_at_once(tmp_path: Path, paid: str) -> None:
     """Each of them had a turn of its own, in which all the others were asked again: 40 guards took half a minute."""
-    told = {S: shaping("nope = 1"), OTHER: shaping(UNPAID, paid=f"{paid}-gone"), FREE: shaping("true")}
+    shapings = {S: shaping("nope = 1"), OTHER: shaping(UNPAID, paid=f"{paid}-gone"), FREE: shaping("true")}
     at_work = guards(tmp_path)
     with pytest.raises(Failed) as failed:
-        at_work.split_by_guard(runs(("free", 0, 1), ("s", 0, 1), ("other", 0, 1)), told, 1, look_up, DUE)
+        at_work.split_by_guard(runs(("free", 0, 1), ("s", 0, 1), ("other", 0, 1)), shapings, 1, look_up, DUE)
     assert {each.name for each in (failed.value, *failed.value.also)} == {OTHER, S}
 
 
@@ -188,9 +188,9 @@ def test_what_others_are_told_of_an_error_has_no_value_of_a_row(
                 at_work.look({S: 2}, DUE)
             except Failed as failed:
                 at_work.failed(failed, DUE)
-            told = GuardStates(Files(), str(tmp_path)).all()[S].error
-            assert told.startswith(kind)
-            assert not {"classified", "o-0", "o-1"} & set(re.split(r"[^\w-]+", told + caplog.text))
+            error = GuardStates(Files(), str(tmp_path)).all()[S].error
+            assert error.startswith(kind)
+            assert not {"classified", "o-0", "o-1"} & set(re.split(r"[^\w-]+", error + caplog.text))
     with pytest.raises(BadValue, match="classified"):
         Guard.of(of_table.guard or "", of_table.guard_tables).checked()
 
@@ -273,29 +273,29 @@ def test_what_was_asked_with_a_message_that_takes_too_long_comes_and_later_ones_
 ) -> None:
     """Each failure is followed by a rest of ten times as long; in the end such messages wait alone."""
     keys = {f"o-{each}" for each in slow}
-    evaluator, told = Sluggish(*keys), {S: shaping("true")}
+    evaluator, shapings = Sluggish(*keys), {S: shaping("true")}
     at_work = Guards(GuardStates(Files(), str(tmp_path)), evaluator, [])
-    left, _, undecided, _ = at_work.split_by_guard(runs(("s", 0, 7)), told, 1, look_up, DUE)
+    left, _, undecided, _ = at_work.split_by_guard(runs(("s", 0, 7)), shapings, 1, look_up, DUE)
     at_work.look({S: 8}, DUE)
     assert (left.num_rows, places(undecided)) == (0, [("s", 0, 7)])
     assert len(evaluator.asked) == 2
     now = DUE + RESTS * SEARCH_MS
-    assert [at_work.failing(told, each) for each in (now - 1, now)] == [{S}, set()]
+    assert [at_work.failing(shapings, each) for each in (now - 1, now)] == [{S}, set()]
     waiting, entry, failures = set(range(8)), 10, 0
     while waiting != slow:
         evaluator.asked.clear()
         batch = runs(*(("s", each, each) for each in (*sorted(waiting), entry)))
-        left, _, undecided, _ = at_work.split_by_guard(batch, told, 1, look_up, now)
+        left, _, undecided, _ = at_work.split_by_guard(batch, shapings, 1, look_up, now)
         came, stays = ({each for _, each, _ in places(rows)} for rows in (left, undecided))
         at_work.look({S: len(stays)}, now)
         assert entry in came
         assert came | stays == {*waiting, entry}
-        assert at_work.failing(told, now) == set()
+        assert at_work.failing(shapings, now) == set()
         assert sum(bool(keys.intersection(each)) for each in evaluator.asked) <= 1
         # Until the rest is over nothing is asked again, but for what is new.
         evaluator.asked.clear()
         again = runs(*(("s", each, each) for each in (*sorted(stays), entry + 1)))
-        left, *_ = at_work.split_by_guard(again, told, 1, look_up, now + RESTS * SEARCH_MS - 1)
+        left, *_ = at_work.split_by_guard(again, shapings, 1, look_up, now + RESTS * SEARCH_MS - 1)
         assert ([each for _, each, _ in places(left)], evaluator.asked) == ([entry + 1], [[f"o-{entry + 1}"]])
         waiting, entry, failures, now = stays, entry + 2, failures + 1, now + RESTS * SEARCH_MS
         assert failures < 30
@@ -332,40 +332,40 @@ def test_nobody_waits_for_the_process_of_guards_when_it_has_died_and_other_guard
     tmp_path: Path,
 ) -> None:
     """Dispatch stood still for each start: a guard that ended its process at each message held up all subscriptions."""
-    evaluator, told = Mortal("o-3"), {OTHER: shaping("true"), S: shaping("true")}
+    evaluator, shapings = Mortal("o-3"), {OTHER: shaping("true"), S: shaping("true")}
     at_work = Guards(GuardStates(Files(), str(tmp_path)), evaluator, [])
     batch = runs(("s", 3, 4), ("other", 5, 6), ("free", 0, 1))
-    left, _, undecided, postponed = at_work.split_by_guard(batch, told, 1, look_up, DUE)
+    left, _, undecided, postponed = at_work.split_by_guard(batch, shapings, 1, look_up, DUE)
     at_work.look({S: 2}, DUE)
     assert (places(left), places(undecided)) == ([("free", 0, 1)], [("s", 3, 4)])
     assert (places(postponed), len(evaluator.asked)) == ([("other", 5, 6)], 1)
     # Whoever has a guard is held until the next process is there, then only the one that has ended this one.
-    assert at_work.failing(told | {FREE: Shaping()}, DUE) == {OTHER, S}
-    left, _, undecided, postponed = at_work.split_by_guard(runs(("other", 5, 6)), told, 1, look_up, DUE)
+    assert at_work.failing(shapings | {FREE: Shaping()}, DUE) == {OTHER, S}
+    left, _, undecided, postponed = at_work.split_by_guard(runs(("other", 5, 6)), shapings, 1, look_up, DUE)
     assert (places(left), places(undecided), places(postponed)) == ([], [], [("other", 5, 6)])
     evaluator.up = True
-    assert at_work.failing(told, DUE) == {S}
-    left, *_ = at_work.split_by_guard(runs(("other", 5, 6)), told, 1, look_up, DUE)
+    assert at_work.failing(shapings, DUE) == {S}
+    left, *_ = at_work.split_by_guard(runs(("other", 5, 6)), shapings, 1, look_up, DUE)
     assert places(left) == [("other", 5, 6)]
     # After its rest it is asked about no message, which was not asked before, and what comes later is on time.
     now = DUE + RESTS * 2_000
-    assert at_work.failing(told, now) == set()
+    assert at_work.failing(shapings, now) == set()
     evaluator.asked.clear()
-    left, *_ = at_work.split_by_guard(runs(("s", 7, 7), ("s", 3, 4)), told, 1, look_up, now)
+    left, *_ = at_work.split_by_guard(runs(("s", 7, 7), ("s", 3, 4)), shapings, 1, look_up, now)
     assert (evaluator.asked, places(left)) == ([[], ["o-7"], ["o-3"]], [("s", 7, 7)])
 
 
 def test_a_guard_that_ends_its_process_without_a_message_holds_everything_and_is_tried_again(tmp_path: Path) -> None:
     """The messages are not why: they do not rest longer each time."""
-    evaluator, told, now = Mortal(always="false"), {S: shaping("false")}, DUE
+    evaluator, shapings, now = Mortal(always="false"), {S: shaping("false")}, DUE
     at_work = Guards(GuardStates(Files(), str(tmp_path)), evaluator, [])
-    _, _, undecided, _ = at_work.split_by_guard(runs(("s", 3, 4)), told, 1, look_up, DUE)
+    _, _, undecided, _ = at_work.split_by_guard(runs(("s", 3, 4)), shapings, 1, look_up, DUE)
     assert places(undecided) == [("s", 3, 4)]
     for _ in range(3):
         evaluator.up, now = True, now + RESTS * 2_000
-        assert at_work.failing(told, now) == set()
+        assert at_work.failing(shapings, now) == set()
         with pytest.raises(Failed) as failed:
-            at_work.split_by_guard(runs(("s", 3, 4)), told, 1, look_up, now)
+            at_work.split_by_guard(runs(("s", 3, 4)), shapings, 1, look_up, now)
         at_work.failed(failed.value, now)
     evaluator.up = True
     left, *_ = at_work.split_by_guard(runs(("s", 3, 4)), {S: shaping("true")}, 1, look_up, now)
@@ -374,25 +374,25 @@ def test_a_guard_that_ends_its_process_without_a_message_holds_everything_and_is
 
 def test_a_guard_that_takes_long_to_fail_rests_for_longer(tmp_path: Path) -> None:
     """Others wait for it meanwhile, so it is not asked again at once."""
-    told, at_work = {S: shaping("true")}, guards(tmp_path)
-    at_work.failed(Failed(S, told[S], "slow", 3_000), DUE)
-    assert at_work.failing(told, DUE + RESTS * 3_000 - 1) == {S}
-    assert at_work.failing(told, DUE + RESTS * 3_000) == set()
+    shapings, at_work = {S: shaping("true")}, guards(tmp_path)
+    at_work.failed(Failed(S, shapings[S], "slow", 3_000), DUE)
+    assert at_work.failing(shapings, DUE + RESTS * 3_000 - 1) == {S}
+    assert at_work.failing(shapings, DUE + RESTS * 3_000) == set()
 
 
 def test_people_are_told_on_how_many_messages_a_guard_fails(tmp_path: Path) -> None:
     """As long as they wait, also after others came."""
     at_work = guards(tmp_path)
-    told = {S: shaping("CAST(right(replace(message_key, '2', 'x'), 1) AS BIGINT) >= 0")}
-    left, unmet, undecided, _ = at_work.split_by_guard(runs(("s", 0, 4), ("free", 0, 1)), told, 1, look_up, DUE)
+    shapings = {S: shaping("CAST(right(replace(message_key, '2', 'x'), 1) AS BIGINT) >= 0")}
+    left, unmet, undecided, _ = at_work.split_by_guard(runs(("s", 0, 4), ("free", 0, 1)), shapings, 1, look_up, DUE)
     assert places(left) == [("free", 0, 1), ("s", 0, 1), ("s", 3, 4)]
     assert (unmet.num_rows, places(undecided)) == (0, [("s", 2, 2)])
     at_work.look({S: 1}, DUE)
     state = GuardStates(Files(), str(tmp_path)).all()[S]
     assert (state.messages, state.text[:14]) == (1, "on 1 messages:")
-    at_work.split_by_guard(runs(("s", 0, 1)), told, 1, look_up, DUE)
+    at_work.split_by_guard(runs(("s", 0, 1)), shapings, 1, look_up, DUE)
     at_work.look({S: 1}, DUE + 1)
     assert GuardStates(Files(), str(tmp_path)).all()[S].messages == 1
-    at_work.split_by_guard(runs(("s", 0, 1)), told, 1, look_up, DUE)
+    at_work.split_by_guard(runs(("s", 0, 1)), shapings, 1, look_up, DUE)
     at_work.look({}, DUE + 2)
     assert GuardStates(Files(), str(tmp_path)).all() == {}

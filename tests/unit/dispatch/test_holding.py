@@ -47,7 +47,7 @@ most = st.lists(
 )
 
 
-def table(told: list[Run]) -> pa.Table:
+def table(runs: list[Run]) -> pa.Table:
     """Rows of `redelivery`."""
     same = {
         "life": 1,
@@ -68,7 +68,7 @@ def table(told: list[Run]) -> pa.Table:
             "first_entry": first,
             "last_entry": first + length - 1,
         }
-        for place, (number, due, ledger, offset, length) in enumerate(told)
+        for place, (number, due, ledger, offset, length) in enumerate(runs)
         for first in [offset + 100 * place]
     ]
     return pa.Table.from_pylist(rows, schema=arrow_schema(REDELIVERY.columns))
@@ -84,13 +84,13 @@ def positions(rows: pa.Table) -> list[tuple[str, str, int, int, int]]:
 
 @given(runs, most)
 def test_the_first_positions_of_each_subscription_are_taken_and_the_others_stay(
-    told: list[Run], allowed: list[tuple[int, int, int, int]]
+    drawn: list[Run], allowed: list[tuple[int, int, int, int]]
 ) -> None:
     """In the order of due time and position, whatever runs they are in; none is lost and none is doubled.
 
     What has expired is taken beyond what is allowed.
     """
-    rows = table(told)
+    rows = table(drawn)
     limits = {name: Allowance(*each) for name, each in zip(NAMES, allowed, strict=True)}
     taken, stays = split_by_allowance(rows, limits)
     every = positions(rows)

@@ -137,7 +137,7 @@ def test_who_watches_is_told_of_each_part_when_it_is_visible() -> None:
     """Lateness and rates of a run come from here."""
 
     @dataclass
-    class Told(Watch):
+    class Recorder(Watch):
         calls: list[tuple[int, ...]] = field(default_factory=list)
 
         def took(self, stage: str, rows: int) -> None:
@@ -146,17 +146,17 @@ def test_who_watches_is_told_of_each_part_when_it_is_visible() -> None:
         def routed(self, stage: str, way: str) -> None:
             raise AssertionError((stage, way))
 
-        def published(self, *told: int) -> None:
-            self.calls.append((*told, len(disk.deliveries.shown)))
+        def published(self, *figures: int) -> None:
+            self.calls.append((*figures, len(disk.deliveries.shown)))
 
-    disk, told = Disk(), Told()
+    disk, recorder = Disk(), Recorder()
     publisher = disk.start()
-    publisher.watch = told
+    publisher.watch = recorder
     publisher.take(batch(1, 10, 20))
     for now in (9, 15, 30):
         disk.now = now
         publisher.publish_due()
-    assert told.calls == [(2, 9, 10, 15, 1), (2, 19, 20, 30, 2)]
+    assert recorder.calls == [(2, 9, 10, 15, 1), (2, 19, 20, 30, 2)]
 
 
 def test_no_version_names_a_file_that_is_gone() -> None:
@@ -213,10 +213,10 @@ def test_a_process_that_dies_shows_nothing_twice_and_accounts_for_all(fatal: str
     disk.now = 50
     publisher.publish_due()
     assert disk.deliveries.shown == ["1@10", "2@20", "2@30", "1@40"]
-    told = [
+    rows = [
         (row["batch_id"], row["count"], round(row["last_due"].timestamp() * 1_000)) for row in disk.publications.rows
     ]
-    assert told == [(1, 2, 10), (2, 2, 20), (2, 2, 30), (1, 2, 40)]
+    assert rows == [(1, 2, 10), (2, 2, 20), (2, 2, 30), (1, 2, 40)]
     assert disk.shelf.held == {}
 
 

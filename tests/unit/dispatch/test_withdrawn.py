@@ -18,10 +18,10 @@ Run = tuple[int, int]
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 3)), max_size=12), st.randoms(use_true_random=False))
-def test_positions_are_taken_out_of_runs_whatever_runs_they_are_of(told: list[Run], random: object) -> None:
+def test_positions_are_taken_out_of_runs_whatever_runs_they_are_of(parts: list[Run], random: object) -> None:
     """Some runs go as a whole, some in part, some not at all."""
-    rows = runs(*(("s", first, first + more) for first, more in told))
-    every = [(run, entry) for run, (first, more) in enumerate(told) for entry in range(first, first + more + 1)]
+    rows = runs(*(("s", first, first + more) for first, more in parts))
+    every = [(run, entry) for run, (first, more) in enumerate(parts) for entry in range(first, first + more + 1)]
     out = [each for each in every if random.random() < 0.5]  # type: ignore[attr-defined]
     random.shuffle(out)  # type: ignore[attr-defined]
     columns = [np.array([each[n] for each in out], np.int64) for n in (0, 1)]
@@ -39,14 +39,14 @@ def entries(rows: pa.Table) -> list[int]:
 def test_messages_that_follow_each_other_are_named_as_one_run() -> None:
     """A batch that held twenty thousand of them again had 0.9 MB in the log, and the next one as much again."""
     each = runs(*(("s", entry, entry) for entry in (3, 4, 5, 9)), ("other", 4, 4))
-    told = named(each)
-    assert sorted(told) == [
+    note = named(each)
+    assert sorted(note) == [
         ["t", "other", 1, 0, 0, 7, 4, 4],
         ["t", "s", 1, 0, 0, 7, 3, 5],
         ["t", "s", 1, 0, 0, 7, 9, 9],
     ]
     again = runs(("s", 0, 10), ("other", 3, 4))
-    left, gone = Withdrawn().and_undecided(told).split_withdrawn(again)
+    left, gone = Withdrawn().and_undecided(note).split_withdrawn(again)
     assert places(gone) == [("other", 4, 4), ("s", 3, 5), ("s", 9, 9)]
     assert places(left) == [("other", 3, 3), ("s", 0, 2), ("s", 6, 8), ("s", 10, 10)]
     assert named(None) == named(each.slice(0, 0)) == []

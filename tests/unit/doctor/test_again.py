@@ -112,11 +112,11 @@ def test_a_retry_that_was_put_into_the_index_twice_is_found(stages: Stages) -> N
     append(stages.root, SEGMENTS, rows_of(SEGMENTS, retries))
     go(stages, 61)
     assert came(stages)[b"0", 1] == 2
-    told = findings(stages)
-    assert {(each.what, each.subject) for each in told} == {("released_twice", "t/s")}
-    assert "2 positions" in told[0].text
+    wrong = findings(stages)
+    assert {(each.what, each.subject) for each in wrong} == {("released_twice", "t/s")}
+    assert "2 positions" in wrong[0].text
     before = open_of(stages)
-    assert told[0].remedy.startswith("acknowledge each once")
+    assert wrong[0].remedy.startswith("acknowledge each once")
     for entry in (0, 1):
         say(stages, "ack", entry, 1)
     assert stages.settle()
@@ -132,9 +132,9 @@ def test_what_is_lost_from_held_is_found(stages: Stages, *, first: bool) -> None
     assert stages.ingest(message("new", "t"))
     go(stages, 61)
     open_table(stages.root, HELD).delete("redelivery_count = 0" if first else "redelivery_count = 1")
-    told = findings(stages)
-    assert {(each.what, each.subject) for each in told} == {("not_delivered", "t/s")}
-    assert told[0].remedy == f"delayline rebuild --warehouse {stages.root} --stage dispatch"
+    wrong = findings(stages)
+    assert {(each.what, each.subject) for each in wrong} == {("not_delivered", "t/s")}
+    assert wrong[0].remedy == f"delayline rebuild --warehouse {stages.root} --stage dispatch"
 
 
 @pytest.mark.parametrize("shown", [True, False])
@@ -151,10 +151,10 @@ def test_what_is_held_twice_is_found_and_comes_once_when_one_row_is_deleted(stag
         set_policy(stages.root, "t", "s", paused=True)
         stages.restart("dispatch")
     append(stages.root, HELD, rows_of(HELD, held))
-    told = findings(stages)
-    assert {(each.what, each.subject) for each in told} == {("held_twice", "t/s")}
-    assert [int(each.text[0]) for each in told] == [1, 2]
-    assert "delete one row of each from `held`" in told[0].remedy
+    wrong = findings(stages)
+    assert {(each.what, each.subject) for each in wrong} == {("held_twice", "t/s")}
+    assert [int(each.text[0]) for each in wrong] == [1, 2]
+    assert "delete one row of each from `held`" in wrong[0].remedy
     open_table(stages.root, HELD).delete()
     if not shown:
         append(stages.root, HELD, rows_of(HELD, held))
@@ -172,14 +172,14 @@ def skip(stages: Stages) -> None:
     log = Path(stages.root, CURSORS.name, "_delta_log")
     (last,) = sorted(log.glob("*.json"))[-1:]
     (info,) = (json.loads(line)["commitInfo"] for line in last.read_text().splitlines() if "commitInfo" in line)
-    told = json.loads(info["userMetadata"])
-    note = told["note"]
+    commit = json.loads(info["userMetadata"])
+    note = commit["note"]
     end = {name: open_table(stages.root, table).version() for name, table in
            (("events", CONSUMER_EVENTS), ("released", REDELIVERY))}  # fmt: skip
     begin = {name: note[name] for name in ("events", "released", "refused", "commands")} | end
-    note |= begin | {"begin": begin, "batch": told["batch"] + 1}
-    told["batch"] += 1
-    properties = CommitProperties(custom_metadata={"userMetadata": json.dumps(told)})
+    note |= begin | {"begin": begin, "batch": commit["batch"] + 1}
+    commit["batch"] += 1
+    properties = CommitProperties(custom_metadata={"userMetadata": json.dumps(commit)})
     empty = rows_of(CURSORS, [])
     write_deltalake(open_table(stages.root, CURSORS), empty, mode="append", commit_properties=properties)
 
@@ -197,10 +197,10 @@ def test_what_settle_passed_over_is_found_and_comes_again_after_a_seek(stages: S
         assert stages.dispatch()
     assert stages.settle()
     assert open_of(stages) == open_before
-    (told,) = findings(stages)
-    assert (told.what, told.subject) == ("passed_over", "t/s")
-    assert told.text.startswith("2 positions")
-    follow(told)
+    (finding,) = findings(stages)
+    assert (finding.what, finding.subject) == ("passed_over", "t/s")
+    assert finding.text.startswith("2 positions")
+    follow(finding)
     go(stages)
     go(stages, 1)
     assert came(stages)[b"new", 0] == 2
@@ -211,10 +211,10 @@ def test_what_settle_passed_over_is_found_and_comes_again_after_a_seek(stages: S
 def test_a_retry_that_is_in_no_table_is_found_and_comes_again_after_a_seek(stages: Stages) -> None:
     """`cursors` says that it waits, and nothing lets it come."""
     open_table(stages.root, SEGMENTS).delete("kind = 'retry'")
-    (told,) = findings(stages)
-    assert (told.what, told.subject) == ("retry_gone", "t/s")
-    assert told.text.startswith("2 positions")
-    follow(told)
+    (finding,) = findings(stages)
+    assert (finding.what, finding.subject) == ("retry_gone", "t/s")
+    assert finding.text.startswith("2 positions")
+    follow(finding)
     stages.schedule.waiting = []
     go(stages)
     go(stages, 1)

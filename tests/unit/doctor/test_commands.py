@@ -32,8 +32,8 @@ def root(tmp_path: Path) -> str:
 def command(first: int, last: int, **more: Any) -> Row:  # noqa: ANN401 - columns
     """A cancel of entries of the first ledger, given when they were due."""
     of = {"topic": "t", "subscription": "a", "life": 1, "redelivery_count": 0, "ledger_id": 0}
-    told = {"kind": "cancel", "command_id": "c", "due_time": at(2_000), "at": at(1_000)}
-    return {**of, **told, "first_entry": first, "last_entry": last, **more}
+    columns = {"kind": "cancel", "command_id": "c", "due_time": at(2_000), "at": at(1_000)}
+    return {**of, **columns, "first_entry": first, "last_entry": last, **more}
 
 
 def notes(root: str) -> dict[str, str]:

@@ -118,7 +118,7 @@ def test_the_command_tells_what_is_wrong_with_the_remedy_and_its_exit_code(root:
     said = invoke(["doctor", "-w", root])
     assert said.exit_code == 1
     assert f"remedy: delayline rebuild --warehouse {root} --stage ingest" in said.stdout
-    told = invoke(["doctor", "-w", root, "--json"])
-    assert told.exit_code == 1
-    assert [each["what"] for each in json.loads(told.stdout)["findings"]] == ["foreign_owner"]
+    result = invoke(["doctor", "-w", root, "--json"])
+    assert result.exit_code == 1
+    assert [each["what"] for each in json.loads(result.stdout)["findings"]] == ["foreign_owner"]
     assert invoke(["doctor"]).exit_code == 2

@@ -178,15 +178,15 @@ def anew(root: str) -> None:
 def coming(root: str) -> None:
     """A command names what ingest has not given yet."""
     of = {"topic": "t", "subscription": "a", "life": 1, "redelivery_count": 0, "ledger_id": 1}
-    told = {"kind": "cancel", "command_id": "c", "due_time": at(NOW), "at": at(1_000)}
-    put(root, COMMANDS, {**of, **told, "first_entry": 0, "last_entry": 9})
+    columns = {"kind": "cancel", "command_id": "c", "due_time": at(NOW), "at": at(1_000)}
+    put(root, COMMANDS, {**of, **columns, "first_entry": 0, "last_entry": 9})
 
 
 def taken_back(root: str) -> None:
     """Append rows of the kind `undo` that name the same."""
     of = {"topic": "t", "subscription": "a", "life": 1, "redelivery_count": 0, "ledger_id": 1}
-    told = {"kind": "undo", "command_id": "u", "undoes": "c", "due_time": at(NOW), "at": at(1_000)}
-    put(root, COMMANDS, {**of, **told, "first_entry": 0, "last_entry": 9})
+    columns = {"kind": "undo", "command_id": "u", "undoes": "c", "due_time": at(NOW), "at": at(1_000)}
+    put(root, COMMANDS, {**of, **columns, "first_entry": 0, "last_entry": 9})
 
 
 def events_gone(root: str) -> None:

@@ -79,10 +79,10 @@ def test_a_table_of_which_somebody_changed_columns_is_restored_to_the_version_be
     """Stages pass over both versions: rows that come back are no news."""
     for table in CHANGED:
         spoil(stages.root, table)
-    told = [each for each in findings(stages) if each.what in ("column_missing", "column_changed")]
-    assert Counter(each.what for each in told) == {"column_missing": len(CHANGED), "column_changed": len(CHANGED)}
+    changed = [each for each in findings(stages) if each.what in ("column_missing", "column_changed")]
+    assert Counter(each.what for each in changed) == {"column_missing": len(CHANGED), "column_changed": len(CHANGED)}
     for table in CHANGED:
-        (remedy,) = {each.remedy for each in told if each.subject == table.name}
+        (remedy,) = {each.remedy for each in changed if each.subject == table.name}
         command = re.search(r"RESTORE TABLE delta\.`(.*)` TO VERSION AS OF (\d+)", remedy)
         assert command is not None
         assert command[1] == path_of(stages.root, table)
@@ -103,10 +103,10 @@ def test_the_rows_of_a_version_that_is_no_append_are_appended_and_the_doctor_is_
     write_deltalake(open_table(stages.root, INBOX), pa.concat_tables([rows, new]), mode="overwrite")
     version = open_table(stages.root, INBOX).version()
     go(stages)
-    (told,) = findings(stages)
-    assert (told.what, told.subject) == ("not_an_append", "inbox")
+    (finding,) = findings(stages)
+    assert (finding.what, finding.subject) == ("not_an_append", "inbox")
     send(stages.root, [Message("t", b"new")])
-    name = re.search("under '([a-z-]+)'", told.remedy)
+    name = re.search("under '([a-z-]+)'", finding.remedy)
     assert name is not None
     note(stages.root, name[1], version)
     go(stages, 1)
@@ -123,9 +123,9 @@ def test_rows_that_ingest_passed_over_are_sent_again_and_the_doctor_is_told(stag
     book.commit()
     assert stages.ingest(message("new", "t"))
     go(stages)
-    (told,) = findings(stages)
-    assert (told.what, told.text) == ("not_taken", f"2 rows of versions {version} were passed over by ingest")
-    name = re.search("under '([a-z-]+)'", told.remedy)
+    (finding,) = findings(stages)
+    assert (finding.what, finding.text) == ("not_taken", f"2 rows of versions {version} were passed over by ingest")
+    name = re.search("under '([a-z-]+)'", finding.remedy)
     assert name is not None
     entry = Path(path_of(stages.root, INBOX), "_delta_log", f"{version:020d}.json")
     paths = [each["add"]["path"] for each in actions_of(entry.read_text(), "inbox", version) if "add" in each]

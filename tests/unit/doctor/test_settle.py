@@ -69,9 +69,9 @@ def test_a_settle_that_stands_still_is_told(root: str, table: Table) -> None:
     """Consumers acknowledge, and nobody takes it in; or nobody sees what was released."""
     put(root, table, ACK if table is CONSUMER_EVENTS else run_row("s", 0, 0, 5, life=3))
     later(root, table, 90)
-    (told,) = (each for each in found(root) if each.check == "settled")
-    assert (told.what, told.subject, told.severity) == ("settle_behind", table.name, Severity.WARNING)
-    assert told.text.startswith(f"it has not read 1 versions of {table.name}, up to ")
+    (finding,) = (each for each in found(root) if each.check == "settled")
+    assert (finding.what, finding.subject, finding.severity) == ("settle_behind", table.name, Severity.WARNING)
+    assert finding.text.startswith(f"it has not read 1 versions of {table.name}, up to ")
 
 
 def test_a_settle_whose_clock_was_ahead_is_told(root: str) -> None:
@@ -132,5 +132,5 @@ def test_what_settle_refused_is_told_by_reason(root: str) -> None:
     """It is the matter of whoever wrote the events."""
     row = ACK | {"reason": "never_delivered", "rejected_at": datetime.now(UTC), "batch_id": 0}
     put(root, REJECTED_SETTLE, row, row)
-    (told,) = (each for each in examine(root, NOW).findings if each.what == "rejected")
-    assert (told.subject, told.text) == ("rejected_settle", "2 never_delivered")
+    (finding,) = (each for each in examine(root, NOW).findings if each.what == "rejected")
+    assert (finding.subject, finding.text) == ("rejected_settle", "2 never_delivered")

@@ -176,9 +176,9 @@ def test_a_version_of_the_inbox_that_is_no_append_is_found(root: str, name: str)
     said = [("version", str(newest)), ("rows", "1"), ("remedy", "append them")]
     listed = {"reason": "not_an_append", "rejected_at": at(NOW), "batch_id": 1, "properties": said}
     append(root, REJECTED_INGEST, rows_of(REJECTED_INGEST, [listed]))
-    (told,) = found(root)
-    assert (told.what, told.severity) == ("not_an_append", Severity.WARNING)
-    assert told.remedy.startswith("append them; then note ")
+    (finding,) = found(root)
+    assert (finding.what, finding.severity) == ("not_an_append", Severity.WARNING)
+    assert finding.remedy.startswith("append them; then note ")
 
 
 def passes_the_inbox(root: str, newest: int) -> None:

@@ -18,8 +18,8 @@ def version(
     operation: str, added: int = 1, removed: int = 1, predicate: str | None = SPARK_KEYS, **metrics: int
 ) -> Change | None:
     """A version with so many files."""
-    told = {name: str(number) for name, number in metrics.items()}
-    info = {"operation": operation, "operationParameters": {"predicate": predicate}, "operationMetrics": told}
+    metrics_of = {name: str(number) for name, number in metrics.items()}
+    info = {"operation": operation, "operationParameters": {"predicate": predicate}, "operationMetrics": metrics_of}
     kinds: list[dict[str, Any]] = [{"add": {}}] * added + [{"remove": {}}] * removed
     files = [
         {kind: {"path": f"{number}.parquet", "dataChange": True}} for number, each in enumerate(kinds) for kind in each
@@ -45,7 +45,7 @@ def test_appends_and_versions_without_new_rows_are_passed_over(found: Change | N
 
 
 @pytest.mark.parametrize(
-    ("found", "told", "rows"),
+    ("found", "merged", "rows"),
     [
         (version("MERGE", numTargetRowsInserted=2, numTargetRowsUpdated=3), True, "3"),
         (version("MERGE", numTargetRowsInserted=2, numTargetRowsUpdated=3), False, "5"),
@@ -61,10 +61,10 @@ def test_appends_and_versions_without_new_rows_are_passed_over(found: Change | N
         ),
     ],
 )
-def test_what_is_left_out_is_counted(found: Change | None, told: bool, rows: str) -> None:  # noqa: FBT001 - a case
+def test_what_is_left_out_is_counted(found: Change | None, merged: bool, rows: str) -> None:  # noqa: FBT001 - a case
     """As Spark and as delta-rs count; a version that says nothing of itself is named all the same."""
     assert found is not None
-    (row,) = refused([found], [7] if told else []).to_pylist()
+    (row,) = refused([found], [7] if merged else []).to_pylist()
     said = dict(row["properties"])
     assert (row["reason"], said["version"], said["operation"], said["rows"]) == (
         "not_an_append",

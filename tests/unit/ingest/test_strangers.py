@@ -82,8 +82,8 @@ NULLS: dict[str, list[Mapping[str, Any]]] = {
 @pytest.mark.parametrize("name", NULLS)
 def test_explicit_nulls_are_what_is_not_there(stages: Stages, name: str) -> None:
     """Writers of other languages spell out each field of an action, and each action of a line."""
-    told = good(stages)["add"] | dict.fromkeys(("stats", "tags", "deletionVector", "baseRowId", "clusteringProvider"))
-    version(stages.root, INBOX, *NULLS[name], {"remove": None, "add": told, "cdc": None})
+    file = good(stages)["add"] | dict.fromkeys(("stats", "tags", "deletionVector", "baseRowId", "clusteringProvider"))
+    version(stages.root, INBOX, *NULLS[name], {"remove": None, "add": file, "cdc": None})
     ingests(stages)
     assert taken(stages) == [GOOD, "next"]
     assert listed(stages) == []
@@ -232,8 +232,8 @@ LIES = {
 @pytest.mark.parametrize("name", LIES)
 def test_statistics_that_lie_hide_no_message(stages: Stages, name: str) -> None:
     """They are a hint to readers, and nobody checks them."""
-    told = good(stages)["add"] | {"stats": json.dumps(LIES[name])}
-    version(stages.root, INBOX, INFO, {"add": told})
+    file = good(stages)["add"] | {"stats": json.dumps(LIES[name])}
+    version(stages.root, INBOX, INFO, {"add": file})
     ingests(stages)
     assert taken(stages) == [GOOD, "next"]
     assert not {what for what, _ in wrong(stages.root)} & UNACCOUNTED
@@ -241,8 +241,8 @@ def test_statistics_that_lie_hide_no_message(stages: Stages, name: str) -> None:
 
 def test_a_change_whose_files_are_said_to_be_empty_is_listed(stages: Stages) -> None:
     """Its rows are not taken in, so somebody has to say so."""
-    told = good(stages)["add"] | {"stats": json.dumps({"numRecords": 0})}
-    version(stages.root, INBOX, INFO, {"remove": {"path": "x.parquet", "dataChange": True}}, {"add": told})
+    file = good(stages)["add"] | {"stats": json.dumps({"numRecords": 0})}
+    version(stages.root, INBOX, INFO, {"remove": {"path": "x.parquet", "dataChange": True}}, {"add": file})
     ingests(stages)
     assert taken(stages) == ["next"]
     assert [reason for reason, _ in listed(stages)] == ["not_an_append"]

@@ -266,8 +266,8 @@ def test_a_delivery_from_before_the_log_is_printed_with_the_time_it_was_due() ->
     """How late it came is not told by its row, and is not made up."""
     old = replace(delivery(b"hi"), visible_at=None)
     assert line(old) == "2026-03-01 12:00:00.000  t/s  hi  (due then)"
-    told = json.loads(delivery_json(old))
-    assert (told["visible_at"], told["late_ms"], told["due_time"]) == (None, None, "2026-03-01T12:00:00.000Z")
+    shown = json.loads(delivery_json(old))
+    assert (shown["visible_at"], shown["late_ms"], shown["due_time"]) == (None, None, "2026-03-01T12:00:00.000Z")
 
 
 def test_a_delivery_in_json_keeps_any_payload() -> None:

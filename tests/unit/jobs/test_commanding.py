@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from schemas import MESSAGES
 from tests.support.client import message_row, new_warehouse, noticed, put
-from tests.support.invoked import run, told
+from tests.support.invoked import output, run
 
 NOON = 1_700_000_000_000
 UA = ("--where", "properties['airline'] = 'UA'")
@@ -40,7 +40,7 @@ def trips(tmp_path: Path) -> str:
 
 def test_a_dry_run_prints_what_the_command_then_does_and_an_undo_takes_it_back(trips: str) -> None:
     """As on the page."""
-    dry = told(trips, "cancel", "--topic", "reminders", *UA, "--dry-run").splitlines()
+    dry = output(trips, "cancel", "--topic", "reminders", *UA, "--dry-run").splitlines()
     assert dry == [
         "reminders: 2 would be cancelled",
         "  for mail: 2",
@@ -48,20 +48,20 @@ def test_a_dry_run_prints_what_the_command_then_does_and_an_undo_takes_it_back(t
         "  mail 1:0 [UA-1] due 2023-11-14T22:13:20.000Z",
         "  mail 1:1 [UA-2] due 2023-11-14T22:13:21.000Z",
     ]
-    assert told(trips, "commands") == "No command.\n"
-    done = told(trips, "cancel", "--topic", "reminders", *UA, "--issued-by", "ann", "--reason", "snow").splitlines()
+    assert output(trips, "commands") == "No command.\n"
+    done = output(trips, "cancel", "--topic", "reminders", *UA, "--issued-by", "ann", "--reason", "snow").splitlines()
     assert done[1:-1] == dry[1:]
     assert done[0] == "reminders: 2 cancelled"
     command = done[-1].removeprefix("command ")
-    first, *rest = told(trips, "commands").splitlines()
+    first, *rest = output(trips, "commands").splitlines()
     assert first.endswith(f"  {command}  cancel reminders/mail by ann")
     assert rest == ["  2 named: 2 applied", "  where: properties['airline'] = 'UA'", "  reason: snow"]
-    back = told(trips, "undo", command).splitlines()
+    back = output(trips, "undo", command).splitlines()
     assert back[0] == f"undo of {command}: 2 taken back"
-    listed = told(trips, "commands").splitlines()
+    listed = output(trips, "commands").splitlines()
     assert listed[0].split("  ")[-1] == f"undo of {command}"
     assert "  2 named: 0 applied, 2 undone" in listed
-    again = told(trips, "undo", command).splitlines()
+    again = output(trips, "undo", command).splitlines()
     assert again == [f"undo of {command}: nothing that is pending is meant"]
 
 
@@ -73,30 +73,30 @@ def test_another_time_is_shown_beside_the_one_before_it(trips: str) -> None:
         (("shift", "--by", "-30m"), "shifted", "2023-11-14T21:43:20.000Z"),
         (("reschedule", *at_ten), "rescheduled", "2030-01-31T08:00:00.000Z"),
     ):
-        dry = told(trips, *words, "--topic", "reminders", *UA, "--dry-run").splitlines()
+        dry = output(trips, *words, "--topic", "reminders", *UA, "--dry-run").splitlines()
         assert dry[0] == f"reminders: 2 would be {done}"
         assert dry[2] == "first due 2023-11-14T22:13:20.000Z, last due 2023-11-14T22:13:21.000Z"
         assert dry[3].startswith(f"then first due {then}, last due ")
         assert dry[4] == "  mail 1:0 [UA-1] due 2023-11-14T22:13:20.000Z"
-    lines = told(trips, "shift", "--topic", "reminders", "--by", "2h", *UA, "--issued-by", "ann").splitlines()
+    lines = output(trips, "shift", "--topic", "reminders", "--by", "2h", *UA, "--issued-by", "ann").splitlines()
     command = lines[-1].removeprefix("command ")
-    listed = told(trips, "commands").splitlines()
+    listed = output(trips, "commands").splitlines()
     assert listed[0].endswith(f"  {command}  shift reminders/mail by ann")
     assert listed[1] == "  2 named: 2 applied"
-    back = told(trips, "undo", command).splitlines()
+    back = output(trips, "undo", command).splitlines()
     assert back[3] == "then first due 2023-11-14T22:13:20.000Z, last due 2023-11-14T22:13:21.000Z"
-    assert told(trips, "release", "--topic", "reminders", "--key", "DL-3").startswith("reminders: nothing")
+    assert output(trips, "release", "--topic", "reminders", "--key", "DL-3").startswith("reminders: nothing")
 
 
 def test_scripts_get_json(trips: str) -> None:
     """Times as text."""
-    done: dict[str, Any] = json.loads(told(trips, "cancel", "--topic", "reminders", "--key", "DL-3", "--json"))
+    done: dict[str, Any] = json.loads(output(trips, "cancel", "--topic", "reminders", "--key", "DL-3", "--json"))
     assert (done["kind"], done["selection"]["count"], done["selection"]["last_due"]) == (
         "cancel",
         1,
         "2023-11-14T22:13:22.000Z",
     )
-    (line,) = told(trips, "commands", "--json").splitlines()
+    (line,) = output(trips, "commands", "--json").splitlines()
     found = json.loads(line)
     assert (found["command_id"], found["applied"], found["where"]) == (done["command_id"], 1, "message_key = 'DL-3'")
     assert found["at"] > done["selection"]["last_due"]
@@ -125,4 +125,4 @@ def test_what_cannot_be_followed_is_said_in_a_line(trips: str, words: tuple[str,
     result = run(trips, *words)
     assert result.exit_code == code
     assert says in result.output
-    assert told(trips, "commands") == "No command.\n"
+    assert output(trips, "commands") == "No command.\n"

@@ -23,7 +23,7 @@ from schemas import MESSAGES
 from state import LeaseKind, LeaseReplay, LeaseRow, Nack
 from tests.support.acknowledged import settled
 from tests.support.client import message_row, new_warehouse, put
-from tests.support.invoked import run, told
+from tests.support.invoked import output, run
 from tests.support.settled import NOW, at, released
 
 NAMED = ("--topic", "t", "--subscription", "s")
@@ -47,8 +47,8 @@ def policies_of(root: str) -> Policies:
 @pytest.fixture
 def acknowledging(root: str) -> str:
     """A subscription with three messages outstanding and one waiting, of which two consumers have slots."""
-    told(root, "subscribe", *NAMED, "--ack", "--slots", "8")
-    told(root, "subscribe", "--topic", "t", "--subscription", "plain")
+    output(root, "subscribe", *NAMED, "--ack", "--slots", "8")
+    output(root, "subscribe", "--topic", "t", "--subscription", "plain")
     put(root, MESSAGES, message_row(7, 2, 1_000))
     state = released((7, 2, 5))
     state.handle(Nack(at((7, 4, 4)), 0), now=NOW)
@@ -65,7 +65,7 @@ def acknowledging(root: str) -> str:
 def test_a_subscription_with_acknowledgement_has_the_policies_that_were_named(root: str) -> None:
     """Each by its option."""
     words = ("--ack", "--ack-timeout", "30s", "--backoff", "1s:2:1m", "--max-redeliveries", "5", "--max-unacked", "100")
-    told(root, "subscribe", *NAMED, *words, "--dead-letter-topic", "dead", "--slots", "8", "--type", "key_shared")
+    output(root, "subscribe", *NAMED, *words, "--dead-letter-topic", "dead", "--slots", "8", "--type", "key_shared")
     wanted = Policies(ack=True, ack_timeout_ms=30_000, retry_min_ms=1_000, retry_multiplier=2, retry_max_ms=MINUTE)
     wanted = replace(wanted, max_redeliveries=5, dead_letter_topic="dead", slots=8, max_unacked=100)
     assert policies_of(root) == wanted
@@ -97,17 +97,17 @@ def test_a_backoff_has_three_parts() -> None:
 
 def test_policies_are_changed_one_by_one_and_shown(root: str) -> None:
     """What is not named stays as it is."""
-    told(root, "subscribe", *NAMED)
-    assert told(root, "policy", "show", *NAMED).startswith("does not acknowledge")
-    told(root, "policy", "set", *NAMED, "--ack", "--max-redeliveries", "3")
-    told(root, "policy", "set", *NAMED, "--backoff", "1s:3:1m")
+    output(root, "subscribe", *NAMED)
+    assert output(root, "policy", "show", *NAMED).startswith("does not acknowledge")
+    output(root, "policy", "set", *NAMED, "--ack", "--max-redeliveries", "3")
+    output(root, "policy", "set", *NAMED, "--backoff", "1s:3:1m")
     wanted = Policies(ack=True, retry_min_ms=1_000, retry_multiplier=3, retry_max_ms=MINUTE, max_redeliveries=3)
     assert policies_of(root) == wanted
-    assert "had these already" in told(root, "policy", "set", *NAMED, "--backoff", "1s:3:1m")
-    shown = told(root, "policy", "show", *NAMED)
+    assert "had these already" in output(root, "policy", "set", *NAMED, "--backoff", "1s:3:1m")
+    shown = output(root, "policy", "show", *NAMED)
     assert "backoff: 1s, each next one 3 times as long, up to 1m" in shown
     assert "redeliveries: 3 at most\ndead letters: t-s-DLQ" in shown
-    told(root, "policy", "set", *NAMED, "--no-ack")
+    output(root, "policy", "set", *NAMED, "--no-ack")
     assert not policies_of(root).ack
 
 
@@ -120,21 +120,21 @@ def test_a_subscription_that_is_not_there_is_named(root: str) -> None:
 
 def test_an_ended_subscription_is_gone(root: str) -> None:
     """It may be registered again."""
-    told(root, "subscribe", *NAMED)
-    assert told(root, "unsubscribe", *NAMED) == "t/s is ended\n"
+    output(root, "subscribe", *NAMED)
+    assert output(root, "unsubscribe", *NAMED) == "t/s is ended\n"
     assert subscriptions(root) == []
-    told(root, "subscribe", *NAMED, "--ack")
+    output(root, "subscribe", *NAMED, "--ack")
 
 
 def test_subscriptions_are_listed_with_what_is_open(acknowledging: str) -> None:
     """In columns for people; what does not acknowledge has nothing open."""
-    head, plain, line = told(acknowledging, "subscriptions").splitlines()
+    head, plain, line = output(acknowledging, "subscriptions").splitlines()
     heads = "SUBSCRIPTION TYPE ACK BACKLOG OUTSTANDING WAITING OLDEST CONSUMERS HELD"
     assert head.split() == heads.split()
     assert plain.split() == ["t/plain", "shared", "no", "0", "-", "-", "-", "-", "-"]
     assert line.split()[:6] == ["t/s", "shared", "yes", "0", "3", "1"]
     assert "7:2, " in line
-    (found,) = json.loads(told(acknowledging, "subscriptions", "--subscription", "s", "--json"))
+    (found,) = json.loads(output(acknowledging, "subscriptions", "--subscription", "s", "--json"))
     assert (found["outstanding"], found["waiting"]) == (3, 1)
     assert (found["oldest"], found["oldest_due"]) == ("7:2", "1970-01-01T00:00:01.000Z")
     assert found["consumers"] == 2
@@ -142,26 +142,26 @@ def test_subscriptions_are_listed_with_what_is_open(acknowledging: str) -> None:
 
 def test_consumers_are_listed_with_their_slots(acknowledging: str) -> None:
     """And what nobody has, since its messages wait."""
-    when, _, alice, bob, nobody = told(acknowledging, "consumers").splitlines()
+    when, _, alice, bob, nobody = output(acknowledging, "consumers").splitlines()
     assert "2023-11-14T22:13:20.000Z" in when
     assert alice.split() == ["t/s", "alice", "0-2,", "5", "10s"]
     assert bob.split() == ["t/s", "bob", "6", "10s"]
     assert nobody.split() == ["t/s", "(nobody)", "3-4,", "7"]
-    found = json.loads(told(acknowledging, "consumers", "--json"))
+    found = json.loads(output(acknowledging, "consumers", "--json"))
     assert found["settled_at"] == "2023-11-14T22:13:20.000Z"
     assert [each["slots"] for each in found["subscriptions"][0]["consumers"]] == [[0, 1, 2, 5], [6]]
 
 
 def test_an_empty_warehouse_has_nobody(root: str) -> None:
     """No table of nothing."""
-    assert told(root, "subscriptions") == "No active subscription.\n"
-    assert told(root, "consumers") == "No consumer.\n"
+    assert output(root, "subscriptions") == "No active subscription.\n"
+    assert output(root, "consumers") == "No consumer.\n"
     assert standings(root) == []
 
 
 def test_a_subscription_that_does_not_acknowledge_is_not_consumed(root: str) -> None:
     """Its deliveries are printed by another command."""
-    told(root, "subscribe", *NAMED)
+    output(root, "subscribe", *NAMED)
     result = run(root, "consume", *NAMED, "--no-follow")
     assert (result.exit_code, "does not acknowledge" in result.output) == (1, True)
 
@@ -219,16 +219,16 @@ def test_a_consumer_that_has_no_share_yet_is_waited_for() -> None:
 
 def test_dead_letters_are_listed_and_put_back(root: str) -> None:
     """By the usual topic, or by the one that the policies name."""
-    told(root, "subscribe", *NAMED, "--ack", "--max-redeliveries", "1", "--dead-letter-topic", "dead")
+    output(root, "subscribe", *NAMED, "--ack", "--max-redeliveries", "1", "--dead-letter-topic", "dead")
     put(root, MESSAGES, _letter("dead"), _letter("t-x-DLQ", "x"))
-    assert told(root, "dead-letters", "list", *NAMED) == "3:0  t/s 1:0 [k]  text  (nack after 3 redeliveries)\n"
+    assert output(root, "dead-letters", "list", *NAMED) == "3:0  t/s 1:0 [k]  text  (nack after 3 redeliveries)\n"
     usual = ("--topic", "t", "--subscription", "x")
-    told(root, "subscribe", *usual)
-    assert json.loads(told(root, "dead-letters", "list", *usual, "--json"))["dead_letter_topic"] == "t-x-DLQ"
-    assert told(root, "dead-letters", "put-back", *NAMED) == "1 put back\n"
-    assert told(root, "dead-letters", "put-back", *NAMED) == "nothing to put back\n"
-    assert told(root, "dead-letters", "list", *NAMED) == ""
-    assert told(root, "dead-letters", "list", *NAMED, "--all").startswith("3:0")
+    output(root, "subscribe", *usual)
+    assert json.loads(output(root, "dead-letters", "list", *usual, "--json"))["dead_letter_topic"] == "t-x-DLQ"
+    assert output(root, "dead-letters", "put-back", *NAMED) == "1 put back\n"
+    assert output(root, "dead-letters", "put-back", *NAMED) == "nothing to put back\n"
+    assert output(root, "dead-letters", "list", *NAMED) == ""
+    assert output(root, "dead-letters", "list", *NAMED, "--all").startswith("3:0")
 
 
 def _letter(topic: str, subscription: str = "s") -> dict[str, Any]:
@@ -239,31 +239,31 @@ def _letter(topic: str, subscription: str = "s") -> dict[str, Any]:
 
 def test_seek_and_clear_say_what_they_drop_and_bring(root: str) -> None:
     """With --dry-run they do nothing else; without it the subscription begins anew there."""
-    told(root, "subscribe", *NAMED, "--ack")
+    output(root, "subscribe", *NAMED, "--ack")
     put(root, MESSAGES, *(message_row(1, entry, NOW, published=1_000 * entry) for entry in range(3)))
     before = subscriptions(root)
-    said = told(root, "clear", *NAMED, "--dry-run").splitlines()
+    said = output(root, "clear", *NAMED, "--dry-run").splitlines()
     assert said == ["t/s would begin anew at 1:3", "dropped: 0 pending, 0 outstanding, 0 waiting", NOTHING]
     assert subscriptions(root) == before
     times = {("--time", "1970-01-01T00:00:01"): 2, ("--time", "000000002000"): 1}
     wanted = {("--position", "1:2"): 1, ("--earliest",): 3} | times
     for words, count in wanted.items():
-        assert f"comes: {count:,} messages" in told(root, "seek", *NAMED, *words)
+        assert f"comes: {count:,} messages" in output(root, "seek", *NAMED, *words)
         assert str(subscriptions(root)[0].sought) != str(before[0].sought)
-    assert "begins anew at 1:3" in told(root, "clear", *NAMED)
+    assert "begins anew at 1:3" in output(root, "clear", *NAMED)
 
 
 @pytest.mark.parametrize("words", [(), ("--earliest", "--time", "0"), ("--position", "1"), ("--time", "noon")])
 def test_a_seek_needs_one_place(root: str, words: tuple[str, ...]) -> None:
     """None, two, and what is none are refused."""
-    told(root, "subscribe", *NAMED)
+    output(root, "subscribe", *NAMED)
     assert run(root, "seek", *NAMED, *words).exit_code == 2
 
 
 def test_a_topic_is_divided_and_its_partitions_are_listed(root: str) -> None:
     """One that is not divided is its own partition; it cannot have fewer later."""
-    assert told(root, "topic", "--topic", "t").splitlines() == ["t"]
+    assert output(root, "topic", "--topic", "t").splitlines() == ["t"]
     parts = [f"t-partition-{number}" for number in range(3)]
-    assert told(root, "topic", "--topic", "t", "--partitions", "3").splitlines() == parts
-    assert told(root, "topic", "--topic", "t").splitlines() == parts
+    assert output(root, "topic", "--topic", "t", "--partitions", "3").splitlines() == parts
+    assert output(root, "topic", "--topic", "t").splitlines() == parts
     assert run(root, "topic", "--topic", "t", "--partitions", "2").exit_code != 0

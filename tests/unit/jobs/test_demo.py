@@ -78,8 +78,8 @@ def test_departure_and_arrival_are_what_the_clocks_there_show(
 @pytest.mark.parametrize(("row", "departs", "arrives"), [case for case in CASES if case[0]["sched_arr_time"] != 230])
 def test_the_check_works_out_the_same_times_by_another_way(row: dict[str, object], departs: str, arrives: str) -> None:
     """It would be no check if it asked the code that it checks. Skipped times are left out: no flight has one."""
-    told = data(row)
-    called_for = check.expected(told.flights, told.airports).set_index("topic")["due"]
+    flights_of = data(row)
+    called_for = check.expected(flights_of.flights, flights_of.airports).set_index("topic")["due"]
     assert called_for["reminders"] == pd.Timestamp(departs) - pd.Timedelta(hours=2)
     assert called_for["follow-ups"] == pd.Timestamp(arrives) + pd.Timedelta(hours=1)
 
@@ -91,21 +91,21 @@ def test_the_flights_of_the_year_come_to_the_same_times_both_ways(step: int) -> 
         pytest.skip("the demo needs requirements/all.lock")
     whole = flights.load()
     assert len(whole.flights) == 336_776
-    told = Flights(whole.flights.iloc[::step], whole.airports)
-    sent = flights.messages(flights.schedule(told)).select(["topic", "message_key", "deliver_at"]).to_pandas()
-    both = check.expected(told.flights, told.airports).merge(sent, on=["topic", "message_key"], validate="1:1")
-    assert len(both) == len(sent) == 2 * len(told.flights)
+    some = Flights(whole.flights.iloc[::step], whole.airports)
+    sent = flights.messages(flights.schedule(some)).select(["topic", "message_key", "deliver_at"]).to_pandas()
+    both = check.expected(some.flights, some.airports).merge(sent, on=["topic", "message_key"], validate="1:1")
+    assert len(both) == len(sent) == 2 * len(some.flights)
     assert (both["due"] == both["deliver_at"]).all()
 
 
 def test_messages_are_booked_hours_to_weeks_ahead_and_the_same_each_time() -> None:
     """The draw is seeded, so every demo delivers the same; nothing is booked after it is due."""
-    told = data(*(row for row, _, _ in CASES))
-    planned = flights.schedule(told)
+    booked = data(*(row for row, _, _ in CASES))
+    planned = flights.schedule(booked)
     ahead = planned["departure"] - planned["booked"]
     assert ahead.min() >= pd.Timedelta(hours=3)
     assert ahead.max() <= pd.Timedelta(weeks=8)
-    assert planned.equals(flights.schedule(told))
+    assert planned.equals(flights.schedule(booked))
     rows = flights.messages(planned).to_pylist()
     assert [row["publish_time"] for row in rows] == sorted(row["publish_time"] for row in rows)
     assert {row["topic"] for row in rows} == {"reminders", "follow-ups"}
@@ -129,8 +129,8 @@ def delivered(called_for: pd.DataFrame) -> pd.DataFrame:
 def called_for() -> pd.DataFrame:
     """What ten flights call for."""
     keyed = (({**row, "flight": number}) for number, (row, _, _) in enumerate(CASES))
-    told = data(*keyed)
-    return check.expected(told.flights, told.airports)
+    keyed_flights = data(*keyed)
+    return check.expected(keyed_flights.flights, keyed_flights.airports)
 
 
 def test_deliveries_as_they_should_be_pass_the_check(called_for: pd.DataFrame) -> None:

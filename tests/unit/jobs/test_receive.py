@@ -48,8 +48,8 @@ def going(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that gives one more row of a version each time, and then does not answer, twice."""
     read, halts = DataRows.pieces, [1, 2]
 
-    def some(self: DataRows, *told: Any) -> Iterator[pa.Table]:  # noqa: ANN401 - passed on
-        for rows in read(self, *told):
+    def some(self: DataRows, *args: Any) -> Iterator[pa.Table]:  # noqa: ANN401 - passed on
+        for rows in read(self, *args):
             for place in range(rows.num_rows):
                 if halts and place >= halts[0]:
                     del halts[0]

@@ -110,10 +110,10 @@ def test_ctrl_c_sends_what_was_read_and_ends_with_130(root: str) -> None:
         write(process, b"second\nthird\nhal")
         # Whatever it has read by now, all of it is there at the end.
         process.send_signal(signal.SIGINT)
-        told, said = process.communicate(timeout=_PATIENCE_S)
+        printed, said = process.communicate(timeout=_PATIENCE_S)
         assert process.returncode == 130
     found = [row["payload"] for row in rows(root, 1)]
-    assert (found, told) in (
+    assert (found, printed) in (
         ([b"first"], b"1 sent, to come after 5m\n"),
         ([b"first", b"second", b"third"], b"3 sent, to come after 5m\n"),
     )

@@ -66,8 +66,8 @@ def test_sinks_are_listed_with_how_far_they_are(root: str) -> None:
     run(loop)
     loop.stop()
     assert "t/s  published 2  versions behind 0  late 0.0 s  publishing" in command(root, "sinks").output
-    (told,) = json.loads(command(root, "sinks", "--json").output)
-    assert (told["published"], told["versions_behind"], told["late_s"], told["error"]) == (2, 0, 0, None)
+    (shown,) = json.loads(command(root, "sinks", "--json").output)
+    assert (shown["published"], shown["versions_behind"], shown["late_s"], shown["error"]) == (2, 0, 0, None)
 
 
 def test_a_sink_that_stands_still_says_why(root: str) -> None:

@@ -25,20 +25,20 @@ def test_sources_are_listed_with_how_far_they_are(tmp_path: Path) -> None:
     root = str(tmp_path)
     create_all(root)
 
-    def told(*more: str) -> str:
+    def printed(*more: str) -> str:
         result = invoke(["sources", "--warehouse", root, *more])
         assert result.exit_code == 0
         return result.output
 
-    assert "No source has begun" in told()
+    assert "No source has begun" in printed()
     states = SourceStates(Files(), root)
     states.put(READS)
-    assert "orders  taken 1,200  behind 34  reading" in told()
-    assert json.loads(told("--json"))[0]["place"] == {"orders": {"0": 1_200}}
+    assert "orders  taken 1,200  behind 34  reading" in printed()
+    assert json.loads(printed("--json"))[0]["place"] == {"orders": {"0": 1_200}}
     states.put(SourceState("other", "pulsar://h:1/a/b/c", 3, unknown="nobody counts"))
-    assert "other  taken 3  behind unknown (nobody counts)  reading" in told()
+    assert "other  taken 3  behind unknown (nobody counts)  reading" in printed()
     assert "source_behind" in {each.what for each in examine(root, 2_000).findings}
     states.put(SourceState("orders", READS.address, error="the broker is away"))
-    assert "behind unknown  stands still: the broker is away" in told()
+    assert "behind unknown  stands still: the broker is away" in printed()
     (found,) = (each for each in examine(root, 2_000).findings if each.check == "sources")
     assert (found.what, found.subject) == ("source_stands_still", "orders")

@@ -40,17 +40,17 @@ def storm(root: str, *rows: dict[str, Any]) -> Storm:
 def test_reminders_of_the_day_come_two_hours_later_but_for_one_airline(tmp_path: Path) -> None:
     """The lines are what somebody would type, each with what it says."""
     rows = [row(0, "UA"), row(1, "DL"), row(2, "DL"), row(3, "DL", NOON + DAY), row(4, "DL", NOON - DAY)]
-    told = storm(str(tmp_path), *rows, row(5, "DL", topic="follow-ups"))
-    assert told.moved == 2
+    moves = storm(str(tmp_path), *rows, row(5, "DL", topic="follow-ups"))
+    assert moves.moved == 2
     (found,) = pending(str(tmp_path)).backlogs
     assert sorted(found.minutes.items()) == [(NOON - DAY, 1), (NOON, 1), (NOON + 2 * HOUR, 2), (NOON + DAY, 1)]
-    lines = list(told.lines())
+    lines = list(moves.lines())
     assert lines[1::2][:3] == [
         "  reminders: 3 would be shifted",
         "  reminders: 2 shifted",
         "  reminders: 1 shifted",
     ]
-    assert lines[-1] == f"  undo of {told.mine.command_id}: 1 taken back"
+    assert lines[-1] == f"  undo of {moves.mine.command_id}: 1 taken back"
     assert lines[0].startswith(
         "delayline shift --topic reminders --by +2h --where \"due_time >= '2013-02-09T05:00:00Z'"
     )
@@ -58,5 +58,5 @@ def test_reminders_of_the_day_come_two_hours_later_but_for_one_airline(tmp_path:
 
 def test_a_small_draw_may_have_nothing_to_move(tmp_path: Path) -> None:
     """Then nothing is taken back."""
-    told = storm(str(tmp_path), row(0, "DL", NOON + DAY))
-    assert (told.moved, told.back, len(list(told.lines()))) == (0, None, 6)
+    moves = storm(str(tmp_path), row(0, "DL", NOON + DAY))
+    assert (moves.moved, moves.back, len(list(moves.lines()))) == (0, None, 6)

@@ -46,10 +46,10 @@ def sent(root: str) -> int:
     return int(pa.table(open_table(root, INBOX).to_pyarrow_table()).num_rows)
 
 
-def works(told: list[dict[str, Any]], root: str) -> None:
+def works(results: list[dict[str, Any]], root: str) -> None:
     """All commands have done what they are for, and said nothing else."""
-    assert [each for each in told if each["code"] or each["trace"]] == []
-    assert len(told) == len(list(commands(root)))
+    assert [each for each in results if each["code"] or each["trace"]] == []
+    assert len(results) == len(list(commands(root)))
     assert (sent(root), [each.name for each in subscriptions(root)]) == (2, ["acked"])
     assert topic_partitions(root, "parts") == ["parts-partition-0", "parts-partition-1"]
 
@@ -59,9 +59,9 @@ def process(
 ) -> list[dict[str, Any]]:
     """The same in a process of its own."""
     known = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    told = {name: value for name, value in known.items() if value is not None}
+    stated = {name: value for name, value in known.items() if value is not None}
     words = [sys.executable, *flags, "-m", "tests.support.surroundings", root, *([user] if user else [])]
-    done = subprocess.run(words, env=told, cwd=Path(root).parent, check=False, capture_output=True)  # noqa: S603 - our own
+    done = subprocess.run(words, env=stated, cwd=Path(root).parent, check=False, capture_output=True)  # noqa: S603 - our own
     assert done.returncode == 0, done.stderr.decode(errors="replace")[-2_000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -89,11 +89,11 @@ def test_a_warehouse_may_have_any_name_that_all_libraries_know(tmp_path: Path, n
 def test_a_name_that_would_become_another_one_is_refused_before_anything_is_made(tmp_path: Path, name: bytes) -> None:
     """A message would be sent to a folder that nobody reads, or a table be made half."""
     for root in (folder(tmp_path, name), folder(tmp_path, name + b"/below")):
-        told = list(through(root))
-        assert [(each["code"], each["lines"]) for each in told if each["words"][0] != "doctor"] == [(2, 1)] * (
-            len(told) - 1
+        results = list(through(root))
+        assert [(each["code"], each["lines"]) for each in results if each["words"][0] != "doctor"] == [(2, 1)] * (
+            len(results) - 1
         )
-        assert not any(each["trace"] for each in told)
+        assert not any(each["trace"] for each in results)
         with pytest.raises(BadValue):
             create_all(root)
         with pytest.raises(BadValue):
@@ -126,11 +126,11 @@ def test_any_umask_will_do(tmp_path: Path, mask: int) -> None:
     """Of the user who made a warehouse, for the same user."""
     root, before = str(tmp_path / "w"), os.umask(mask)
     try:
-        told = list(through(root))
+        results = list(through(root))
     finally:
         os.umask(before)
     if os.getuid() == 0 or mask != 0o777:
-        works(told, root)
+        works(results, root)
 
 
 @pytest.mark.parametrize("name", each({**ENVIRONMENTS, **FLAGS}))
@@ -171,11 +171,11 @@ def test_what_may_not_be_written_is_one_line_and_nothing_is_half_done(tmp_path: 
     Path(root).chmod(0o755)
     subscribe(root, Subscription("t", "s"))
     before = {path: path.stat().st_mtime_ns for path in Path(root).rglob("*")}
-    told = process(root, {"TMPDIR": str(base)}, user=NOBODY)
-    assert not any(each["trace"] for each in told)
+    results = process(root, {"TMPDIR": str(base)}, user=NOBODY)
+    assert not any(each["trace"] for each in results)
     reads = {"receive", "pending", "doctor", "subscriptions", "sinks", "sources", "consumers", "commands", "init"}
     reads |= {"stop", "clear"}
-    for each in told:
+    for each in results:
         first, *more = each["words"]
         read = first in reads or more[0] in ("show", "list", "put-back")
         assert each["lines"] <= 1 or read

@@ -74,7 +74,7 @@ def test_a_message_its_steps_and_its_states_are_lines(trips: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "told", "says"),
+    ("what", "details", "says"),
     [
         ("sent", {}, "sent"),
         ("refused", {"reason": "no_topic"}, "refused by ingest: no_topic"),
@@ -92,9 +92,9 @@ def test_a_message_its_steps_and_its_states_are_lines(trips: str) -> None:
         ("dead_letter", {"topic": "D", "position": "7:0", "cause": "nack"}, "became a dead letter: D 7:0 (nack)"),
     ],
 )
-def test_each_kind_of_step_has_words(what: str, told: dict[str, Fact], says: str) -> None:
+def test_each_kind_of_step_has_words(what: str, details: dict[str, Fact], says: str) -> None:
     """Names that somebody else chose are on one line."""
-    assert lines(Step(what, NOON, details=told)) == [f"  2023-11-14T22:13:20.000Z  {says}"]
+    assert lines(Step(what, NOON, details=details)) == [f"  2023-11-14T22:13:20.000Z  {says}"]
 
 
 def test_whose_step_it_is_and_how_often_the_message_came_is_told() -> None:

@@ -47,7 +47,7 @@ NAMES = [("t", "a"), ("t", "b"), ("u", "a")]
 LONG_AGO = SettledMark(T0 + 9 * DAY_MS, 1 << 40, 1 << 40)
 
 
-def told(changes: list[Change]) -> Mapping[Name, Incarnation]:
+def lives_by(changes: list[Change]) -> Mapping[Name, Incarnation]:
     """What readers make of marker rows."""
     rows = sorted(changes, key=lambda each: each.place)
     return lives_of((each.name, Joined(each.place[1], 1, life=each.life)) for each in rows)
@@ -71,10 +71,10 @@ def test_a_number_of_a_life_is_never_given_again(
     known: Mapping[Name, Incarnation] = {}
     for marker, step in enumerate(steps):
         if step[0] == "forget":
-            before = alive(told(changes))
+            before = alive(lives_by(changes))
             changes = without(changes, Forgotten.of(changes, step[1], marker))
-            assert alive(told(changes)) == before
-            known = told(changes) if anew else known
+            assert alive(lives_by(changes)) == before
+            known = lives_by(changes) if anew else known
             continue
         there = step in alive(known)
         number = known[step].number if there else next_number(known, step)
@@ -83,7 +83,7 @@ def test_a_number_of_a_life_is_never_given_again(
         changes.append(Change(step, (marker, LEFT if there else marker), number, marker))
         joined = {} if there else {step: Joined(marker, 1, life=number)}
         known = next_lives(known, joined, [step] if there else [])
-        assert alive(told(changes)) == alive(known)
+        assert alive(lives_by(changes)) == alive(known)
     rest = without(changes, Forgotten.of(changes, 1 << 40, 1 << 40))
     assert len(rest) <= len(alive(known)) + 1
 
@@ -97,7 +97,7 @@ def test_what_is_not_old_is_not_forgotten() -> None:
     assert Forgotten.of(changes, 5, 2) == Forgotten({a: (2, 0)}, frozenset([a]), (a, (2, LEFT)))
     later = [*changes, Change(c, (3, 0), 7, 6), Change(c, (4, LEFT), 7, 6), Change(a, (4, 9), 2, 8)]
     assert Forgotten.of(later, 6, 9).names == {c}
-    assert told(without(later, Forgotten.of(later, 8, 9))) == {
+    assert lives_by(without(later, Forgotten.of(later, 8, 9))) == {
         a: Incarnation(2, 9, 1), b: Incarnation(1, None, 1), FORGOTTEN: Incarnation(7, None, 0)
     }  # fmt: skip
 

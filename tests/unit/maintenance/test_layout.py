@@ -69,11 +69,11 @@ def test_the_place_where_most_overlap_comes_first() -> None:
 
 def test_a_file_that_says_nothing_of_its_rows_is_left_alone() -> None:
     """Nobody could say that the new files have the same."""
-    told = {"path": "f", "size": 1, "tags": None}
+    file = {"path": "f", "size": 1, "tags": None}
     span = '"minValues":{"due_time":"2024-01-01T00:00:00.000Z"},"maxValues":{"due_time":"2024-01-01T00:00:01.000Z"}'
-    assert LaidOut.of(told | {"stats": f"{{{span}}}"}) is None
-    assert LaidOut.of(told | {"stats": None}) is None
-    found = LaidOut.of(told | {"stats": f'{{"numRecords":3,{span}}}', "tags": {"delayline.run": "r"}})
+    assert LaidOut.of(file | {"stats": f"{{{span}}}"}) is None
+    assert LaidOut.of(file | {"stats": None}) is None
+    found = LaidOut.of(file | {"stats": f'{{"numRecords":3,{span}}}', "tags": {"delayline.run": "r"}})
     assert found is not None
     assert (found.rows, found.run, found.last - found.first) == (3, "r", 1_000)
 

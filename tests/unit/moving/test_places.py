@@ -47,9 +47,9 @@ def test_a_position_that_no_number_holds_is_refused(at: Position) -> None:
 )
 def test_what_cannot_be_is_refused(field: str, value: object) -> None:
     """Before anybody is asked; a password is not repeated."""
-    told = {name: getattr(WANTED, name) for name in ("service", "admin", "topic", "subscription", "to", "margin_ms")}
+    wanted = {name: getattr(WANTED, name) for name in ("service", "admin", "topic", "subscription", "to", "margin_ms")}
     with pytest.raises(BadValue, match=field.partition("_")[0]) as refused:
-        Wanted(**(told | {field: value}))
+        Wanted(**(wanted | {field: value}))
     assert "hunter2" not in str(refused.value)
 
 
@@ -97,9 +97,9 @@ def test_a_commit_that_did_not_come_has_taken_nothing(root: str) -> None:
 def test_another_subscription_is_another_import(root: str) -> None:
     """So is another topic of the warehouse."""
     commit(root, 10, 1_000)
-    told = {name: getattr(WANTED, name) for name in ("service", "admin", "topic", "subscription", "to", "margin_ms")}
+    wanted = {name: getattr(WANTED, name) for name in ("service", "admin", "topic", "subscription", "to", "margin_ms")}
     for field in ("subscription", "to"):
-        assert ImportPlace(root, Wanted(**(told | {field: "else"})), WANTED.topic).last == -1
+        assert ImportPlace(root, Wanted(**(wanted | {field: "else"})), WANTED.topic).last == -1
 
 
 @pytest.mark.parametrize("number", [1 << 60, 15, 0])
@@ -121,7 +121,7 @@ def test_a_number_of_somebody_else_does_not_move_an_import(root: str, number: in
     with pytest.raises(NotedByOthers, match=str(number)):
         place(root)
     if begun:
-        assert [told.name for told in noted_by_others(root)] == [name]
+        assert [each.name for each in noted_by_others(root)] == [name]
         assert ("noted_by_others", name) in wrong(root)
         append(root, INBOX, rows_of_messages([Message("t", b"x")]), once=(name, 20), drawn=True)
         assert place(root).last == 20

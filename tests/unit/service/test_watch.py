@@ -49,9 +49,15 @@ def recorded(stage: str, **changes: Any) -> Progress:  # noqa: ANN401 - whatever
 
 def batch(**changes: Any) -> Progress:  # noqa: ANN401 - fields of several types
     """A batch of ingest that ended a second after its instant."""
-    told: dict[str, Any] = {"stage": "ingest", "batch": 3, "ended_ms": START + 1_000, "rows": 500, "instant_ms": START}
-    told |= {"duration_ms": {"triggerExecution": 800, "addBatch": 600}, "version": 9}
-    return Progress(**told | changes)
+    fields: dict[str, Any] = {
+        "stage": "ingest",
+        "batch": 3,
+        "ended_ms": START + 1_000,
+        "rows": 500,
+        "instant_ms": START,
+    }
+    fields |= {"duration_ms": {"triggerExecution": 800, "addBatch": 600}, "version": 9}
+    return Progress(**fields | changes)
 
 
 def served(metrics: Metrics) -> dict[str, float]:
@@ -116,17 +122,17 @@ def test_a_batch_moves_the_metrics_of_its_stage() -> None:
     metrics = Metrics()
     for each in (batch(), batch(rows=20, version=10), batch(stage="schedule", rows=3, state_rows=7, state_bytes=900)):
         metrics.progressed(each)
-    told = served(metrics)
-    assert told['delayline_batches_total{stage="ingest"}'] == 2
-    assert told['delayline_rows_in_total{stage="ingest"}'] == 520
-    assert told['delayline_rows_in_total{stage="schedule"}'] == 3
-    assert told['delayline_source_version{stage="ingest"}'] == 10
-    assert told['delayline_batch_seconds_total{phase="addBatch",stage="ingest"}'] == pytest.approx(1.2)
-    assert told['delayline_behind_seconds{stage="ingest"}'] == 1
-    assert told['delayline_instant_seconds{stage="ingest"}'] == START / 1_000
-    assert told['delayline_state_rows{stage="schedule"}'] == 7
-    assert told['delayline_state_bytes{stage="schedule"}'] == 900
-    assert 'delayline_state_rows{stage="ingest"}' not in told
+    page = served(metrics)
+    assert page['delayline_batches_total{stage="ingest"}'] == 2
+    assert page['delayline_rows_in_total{stage="ingest"}'] == 520
+    assert page['delayline_rows_in_total{stage="schedule"}'] == 3
+    assert page['delayline_source_version{stage="ingest"}'] == 10
+    assert page['delayline_batch_seconds_total{phase="addBatch",stage="ingest"}'] == pytest.approx(1.2)
+    assert page['delayline_behind_seconds{stage="ingest"}'] == 1
+    assert page['delayline_instant_seconds{stage="ingest"}'] == START / 1_000
+    assert page['delayline_state_rows{stage="schedule"}'] == 7
+    assert page['delayline_state_bytes{stage="schedule"}'] == 900
+    assert 'delayline_state_rows{stage="ingest"}' not in page
 
 
 def test_a_clock_that_is_ahead_is_not_behind() -> None:
@@ -139,13 +145,13 @@ def test_a_clock_that_is_ahead_is_not_behind() -> None:
 def test_lost_rows_are_an_error_in_the_log_and_a_count(caplog: pytest.LogCaptureFixture) -> None:
     """The one figure that must stay 0."""
     watcher = Watcher()
-    told = RECORDED["schedule"]
-    states = [told["stateOperators"][0] | {"numRowsDroppedByWatermark": 4}]
+    progress = RECORDED["schedule"]
+    states = [progress["stateOperators"][0] | {"numRowsDroppedByWatermark": 4}]
     with caplog.at_level(logging.ERROR, LOG.name):
-        for each in (told, told | {"stateOperators": states}):
+        for each in (progress, progress | {"stateOperators": states}):
             Listener(watcher).take(json.dumps(each))
     assert [(record.levelname, record.args) for record in caplog.records] == [
-        ("ERROR", ("schedule", 4, told["batchId"]))
+        ("ERROR", ("schedule", 4, progress["batchId"]))
     ]
     assert served(watcher)['delayline_rows_dropped_by_watermark_total{stage="schedule"}'] == 4
 
@@ -169,9 +175,9 @@ def test_who_works_on_batches_is_counted_with_the_reason() -> None:
     watcher = Watcher()
     for way in ("driver", "driver", "size"):
         watcher.routed("ingest", way)
-    told = served(watcher)
-    assert told['delayline_batches_by_total{stage="ingest",way="driver"}'] == 2
-    assert told['delayline_batches_by_total{stage="ingest",way="size"}'] == 1
+    page = served(watcher)
+    assert page['delayline_batches_by_total{stage="ingest",way="driver"}'] == 2
+    assert page['delayline_batches_by_total{stage="ingest",way="size"}'] == 1
 
 
 def test_a_stage_is_up_from_its_start_to_its_end() -> None:
@@ -182,12 +188,12 @@ def test_a_stage_is_up_from_its_start_to_its_end() -> None:
         listener.onQueryStarted(SimpleNamespace(runId=run, name=name))  # type: ignore[arg-type]
     for run in (0, 2):
         listener.onQueryTerminated(SimpleNamespace(runId=run))  # type: ignore[arg-type]
-    told = served(watcher)
-    assert {name: value for name, value in told.items() if name.startswith("delayline_up")} == {
+    page = served(watcher)
+    assert {name: value for name, value in page.items() if name.startswith("delayline_up")} == {
         'delayline_up{stage="ingest"}': 0,
         'delayline_up{stage="dispatch"}': 1,
     }
-    assert told['delayline_rows_dropped_by_watermark_total{stage="ingest"}'] == 0
+    assert page['delayline_rows_dropped_by_watermark_total{stage="ingest"}'] == 0
 
 
 def test_lateness_spreads_between_the_first_and_the_last_due_time_of_a_commit() -> None:
@@ -212,12 +218,12 @@ def test_the_histogram_counts_each_delivery() -> None:
     metrics = Metrics()
     metrics.published(100, START, START + 1_000, START + 1_500)
     metrics.published(10, START, START, START + 9_000_000)
-    told = served(metrics)
-    late = {bound: told[f'delayline_lateness_seconds_bucket{{le="{bound}"}}'] for bound in ("0.25", "1.0", "2.0")}
+    page = served(metrics)
+    late = {bound: page[f'delayline_lateness_seconds_bucket{{le="{bound}"}}'] for bound in ("0.25", "1.0", "2.0")}
     assert late == {"0.25": 0, "1.0": 50, "2.0": 100}
-    assert told['delayline_lateness_seconds_bucket{le="+Inf"}'] == told["delayline_lateness_seconds_count"] == 110
-    assert told["delayline_lateness_seconds_sum"] == 90_100
-    assert (told["delayline_delivered_total"], told["delayline_publications_total"]) == (110, 2)
+    assert page['delayline_lateness_seconds_bucket{le="+Inf"}'] == page["delayline_lateness_seconds_count"] == 110
+    assert page["delayline_lateness_seconds_sum"] == 90_100
+    assert (page["delayline_delivered_total"], page["delayline_publications_total"]) == (110, 2)
 
 
 def test_the_document_names_every_metric_with_type_and_labels() -> None:
@@ -230,8 +236,8 @@ def test_the_document_names_every_metric_with_type_and_labels() -> None:
     watcher.left_out("orders", "billing", "expired", 2)
     watcher.behind("source-orders", None)
     watcher.sink_late("orders", "billing", 0.5)
-    told = Settled("orders", "billing", 5, 3, 90, {"nack": 2}, 1)
-    watcher.settled(SettleBatch(1, 100, START, START + 300, START, 8, 0, (told,)))
+    settled = Settled("orders", "billing", 5, 3, 90, {"nack": 2}, 1)
+    watcher.settled(SettleBatch(1, 100, START, START + 300, START, 8, 0, (settled,)))
     known = {
         family.name: (family.type, {label for sample in family.samples for label in sample.labels} - {"le"})
         for family in watcher.registry.collect()
@@ -272,19 +278,19 @@ def test_a_watch_that_nobody_looks_at_keeps_nothing(tmp_path: Path) -> None:
         tracemalloc.start()
         try:
             for second in range(600):
-                told(watcher, second)
+                feed(watcher, second)
             before, _ = tracemalloc.get_traced_memory()
             for second in range(86_400, 86_400 + 3_000):
-                told(watcher, second)
+                feed(watcher, second)
             for second in range(600, 3_000):
-                told(watcher, second)
+                feed(watcher, second)
             after, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
     assert after - before < 20_000
 
 
-def told(watcher: Watcher, second: int) -> None:
+def feed(watcher: Watcher, second: int) -> None:
     """What the stages tell within a second."""
     now = START + 1_000 * second
     watcher.published(10, now - 20, now - 10, now)
@@ -375,8 +381,8 @@ def test_a_port_that_is_taken_and_a_file_that_cannot_be_are_refused(tmp_path: Pa
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))  # noqa: S104 - where the metrics are served, too
         taken.listen()
-        for told in (Watching(metrics_port=taken.getsockname()[1]), Watching(progress_log=str(tmp_path))):
-            with pytest.raises(BadSetting) as refused, watched(Listening(), "", told):  # type: ignore[arg-type]
+        for watching in (Watching(metrics_port=taken.getsockname()[1]), Watching(progress_log=str(tmp_path))):
+            with pytest.raises(BadSetting) as refused, watched(Listening(), "", watching):  # type: ignore[arg-type]
                 pass
             assert refused.value.field in ("run.metrics_port", "run.progress_log")
     with pytest.raises(BadSetting):

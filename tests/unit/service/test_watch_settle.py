@@ -37,14 +37,14 @@ def test_what_is_open_is_told_as_it_is_and_what_happened_adds_up() -> None:
     watcher = Watcher()
     watcher.settled(batch(0, Settled("orders", "billing", 50, 3, 90, {"nack": 2, "ack_timeout": 1}, 1), refused=4))
     watcher.settled(batch(1, Settled("orders", "billing", 20, 5, 30, {"nack": 2}, 0), refused=1))
-    told = served(watcher)
-    assert told[f"delayline_outstanding{{{LABELS}}}"] == 20
-    assert told[f"delayline_waiting{{{LABELS}}}"] == 5
-    assert told[f"delayline_acked_total{{{LABELS}}}"] == 120
-    assert told[f"delayline_dead_letters_total{{{LABELS}}}"] == 1
-    assert told[f'delayline_returned_total{{cause="nack",{LABELS}}}'] == 4
-    assert told[f'delayline_returned_total{{cause="ack_timeout",{LABELS}}}'] == 1
-    assert told["delayline_events_refused_total"] == 5
+    metrics = served(watcher)
+    assert metrics[f"delayline_outstanding{{{LABELS}}}"] == 20
+    assert metrics[f"delayline_waiting{{{LABELS}}}"] == 5
+    assert metrics[f"delayline_acked_total{{{LABELS}}}"] == 120
+    assert metrics[f"delayline_dead_letters_total{{{LABELS}}}"] == 1
+    assert metrics[f'delayline_returned_total{{cause="nack",{LABELS}}}'] == 4
+    assert metrics[f'delayline_returned_total{{cause="ack_timeout",{LABELS}}}'] == 1
+    assert metrics["delayline_events_refused_total"] == 5
 
 
 def test_a_batch_of_settle_is_told_as_those_of_the_stages_are(caplog: pytest.LogCaptureFixture) -> None:
@@ -55,12 +55,12 @@ def test_a_batch_of_settle_is_told_as_those_of_the_stages_are(caplog: pytest.Log
         watcher.settled(batch(3))
     line = json.loads(caplog.records[0].message)
     assert (line["stage"], line["batch"], line["rows"], line["version"]) == ("settle", 3, 100, 11)
-    told = served(watcher)
-    assert told['delayline_up{stage="settle"}'] == 1
-    assert told['delayline_batches_total{stage="settle"}'] == 1
-    assert told['delayline_batch_seconds_total{phase="triggerExecution",stage="settle"}'] == pytest.approx(0.3)
-    assert told['delayline_behind_seconds{stage="settle"}'] == 0.5
-    assert told['delayline_rows_in_total{stage="settle"}'] == 100
+    metrics = served(watcher)
+    assert metrics['delayline_up{stage="settle"}'] == 1
+    assert metrics['delayline_batches_total{stage="settle"}'] == 1
+    assert metrics['delayline_batch_seconds_total{phase="triggerExecution",stage="settle"}'] == pytest.approx(0.3)
+    assert metrics['delayline_behind_seconds{stage="settle"}'] == 0.5
+    assert metrics['delayline_rows_in_total{stage="settle"}'] == 100
 
 
 def test_settle_that_rests_does_not_make_the_line_say_behind() -> None:

@@ -100,8 +100,8 @@ def test_what_a_copy_does_not_know_of_is_taken_again_from_where_it_ends(
 def letters(stages: Stages) -> list[tuple[int, bytes]]:
     """Entry and payload of the dead letters."""
     rows = open_table(stages.root, INBOX).to_pyarrow_table().to_pylist()
-    told = [(dict(row["properties"] or ()), row["payload"]) for row in rows if row["topic"] == "t-s-DLQ"]
-    return sorted((int(each["delayline.position"].split(":")[1]), payload) for each, payload in told)
+    letters_of = [(dict(row["properties"] or ()), row["payload"]) for row in rows if row["topic"] == "t-s-DLQ"]
+    return sorted((int(each["delayline.position"].split(":")[1]), payload) for each, payload in letters_of)
 
 
 @pytest.mark.parametrize("stages", [GIVEN_UP], indirect=True)
@@ -149,9 +149,9 @@ def test_what_a_stranger_writes_for_a_dead_letter_hides_none(stages: Stages, mor
     """Only a letter that is the same in all but its cause stands for another one."""
     said(stages, "nack", 1)
     (row,) = (row for row in open_table(stages.root, INBOX).to_pyarrow_table().to_pylist() if row["topic"] == "t-s-DLQ")
-    told = dict(row["properties"])
-    told["delayline.position"] = told["delayline.position"].replace(":1", ":2")
-    row |= {"payload": b"2", "properties": list(told.items())} | more
+    properties = dict(row["properties"])
+    properties["delayline.position"] = properties["delayline.position"].replace(":1", ":2")
+    row |= {"payload": b"2", "properties": list(properties.items())} | more
     append(stages.root, INBOX, rows_of(INBOX, [row]), once=(APPLICATION, 1 << 60))
     stages.restart("settle")
     said(stages, "nack", 2)
@@ -201,8 +201,8 @@ def test_a_dead_letter_does_not_come_again_when_settle_dies_between_pieces(
     say(stages, "nack", 3)
     put = DeadLetters._put
 
-    def put_and_die(*told: Any) -> None:  # noqa: ANN401 - as it is called
-        put(*told)
+    def put_and_die(*args: Any) -> None:  # noqa: ANN401 - as it is called
+        put(*args)
         raise Killed
 
     monkeypatch.setattr(DeadLetters, "_put", put_and_die)

@@ -172,12 +172,12 @@ def test_letters_of_a_batch_that_are_gone_are_found_and_appended_once_more_with_
     for entry in sorted(log.glob("*.json"))[-2:]:
         kept = [line for line in entry.read_text().splitlines() if "add" not in json.loads(line)]
         entry.write_text("".join(f"{line}\n" for line in kept))
-    (told,) = (each for each in found(stages.root) if each.what == "dead_letters_gone")
+    (finding,) = (each for each in found(stages.root) if each.what == "dead_letters_gone")
     assert stages.ingest()
     there = {(topic, number) for topic in ("t", "u") for number in sent(stages, topic)}
     gone = [(topic, number) for topic in ("t", "u") for number in range(COUNT) if (topic, number) not in there]
     assert gone
-    named = re.search("number ([0-9]+) noted under '([a-z-]+)'", told.remedy)
+    named = re.search("number ([0-9]+) noted under '([a-z-]+)'", finding.remedy)
     assert named is not None
     inbox = open_table(stages.root, INBOX)
     noted = CommitProperties(app_transactions=[Transaction(named[2], int(named[1]))])
@@ -217,7 +217,7 @@ class Writes(Session):
 
     def __init__(self, root: str, overtakes: int) -> None:
         """A stranger notes a higher number before so many of the first writes."""
-        self._root, self.overtakes, self._told = root, overtakes, dict[str, str]()
+        self._root, self.overtakes, self._options = root, overtakes, dict[str, str]()
 
     def createDataFrame(self, rows: pa.Table, _schema: object) -> Writes:  # noqa: N802 - Spark's name
         """The rows that are written."""
@@ -238,14 +238,14 @@ class Writes(Session):
         """By an append."""
         return self
 
-    def options(self, **told: str) -> Writes:
+    def options(self, **options: str) -> Writes:
         """With a name and a number."""
-        self._told = told
+        self._options = options
         return self
 
     def save(self, _path: str) -> None:
         """Append."""
-        name, number = self._told["txnAppId"], int(self._told["txnVersion"])
+        name, number = self._options["txnAppId"], int(self._options["txnVersion"])
         if self.overtakes:
             self.overtakes -= 1
             version(self._root, INBOX, INFO, {"txn": {"appId": name, "version": number + 1}})

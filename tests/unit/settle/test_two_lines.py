@@ -24,8 +24,8 @@ LAST = {"max_redeliveries": "1"}
 
 def line(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - columns
     """A line of the registry."""
-    told = {"topic": "t", "subscription": "s", "type": "shared", "start": "latest", "tick_ms": 1, "active": True}
-    return told | {"policies": {"ack": "true"}} | more
+    columns = {"topic": "t", "subscription": "s", "type": "shared", "start": "latest", "tick_ms": 1, "active": True}
+    return columns | {"policies": {"ack": "true"}} | more
 
 
 @pytest.fixture

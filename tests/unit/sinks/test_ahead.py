@@ -273,20 +273,20 @@ class Course:
         self.latest, self.batches = T, list[list[Named]]()
         self.loop = mortal(self.dispatch, broker, most, fails)
 
-    def happens(self, what: str, told: Any) -> None:  # noqa: ANN401 - of an event
+    def happens(self, what: str, value: Any) -> None:  # noqa: ANN401 - of an event
         """One event."""
         dispatch = self.dispatch
         if what == "prepare":
-            dues = sorted(dispatch.now + due for part in told for due in part)
+            dues = sorted(dispatch.now + due for part in value for due in part)
             batch = [(due, f"{len(self.batches)}.{place}") for place, due in enumerate(dues)]
-            ends = [0, *(sum(map(len, told[: n + 1])) for n in range(len(told)))]
+            ends = [0, *(sum(map(len, value[: n + 1])) for n in range(len(value)))]
             self.batches.append(batch)
             dispatch.prepare(len(self.batches), *(batch[a:b] for a, b in pairwise(ends)))
         elif what == "pass":
-            dispatch.now += told
+            dispatch.now += value
             self.latest = max(self.latest, dispatch.now)
         elif what == "step back":
-            dispatch.now -= told
+            dispatch.now -= value
         elif what == "publish":
             dispatch.publish()
         elif what == "start dispatch":
@@ -296,7 +296,7 @@ class Course:
         elif what == "start sink":
             self.loop = mortal(dispatch, self.broker, self.most, self.fails)
         else:
-            self.steps(told)
+            self.steps(value)
 
     def steps(self, most: int) -> bool:
         """Steps of the sink; each death is followed by the next process. Whether there may be more."""
@@ -350,6 +350,6 @@ def test_whoever_dies_when_each_message_is_published_once_in_order_and_not_early
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipeline.sinks.loop._CONFIRMED_MS", 0 if kind == "confirms at once" else 60_000)
         course = Course(root, broker, most, notes)
-        for what, told in happened:
-            course.happens(what, told)
+        for what, value in happened:
+            course.happens(what, value)
         course.ends()

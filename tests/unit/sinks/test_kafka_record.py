@@ -29,8 +29,8 @@ def test_a_key_is_decoded_while_it_is_the_one_that_came() -> None:
 
 def test_headers_that_came_are_all_there_and_others_follow() -> None:
     """A dead letter has properties more; what was noted of headers is no header."""
-    told = '[{"key":"a","value":"MQ=="},{"key":"a"},{"key":"b","value":"/w=="}]'
-    found = headers_of(row("k", ("a", "1"), ("delayline.headers", told), ("more", None), ("delayline.key", "x")))
+    headers = '[{"key":"a","value":"MQ=="},{"key":"a"},{"key":"b","value":"/w=="}]'
+    found = headers_of(row("k", ("a", "1"), ("delayline.headers", headers), ("more", None), ("delayline.key", "x")))
     assert found == [("a", b"1"), ("a", None), ("b", b"\xff"), ("more", None)]
 
 

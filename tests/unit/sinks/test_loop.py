@@ -123,8 +123,8 @@ def test_what_a_broker_refuses_for_good_is_listed_and_the_sink_goes_on(root: str
     delivered(root, *"abcdefgh")
     run(sink(root, broker.connect, refused="reject", most=6))
     assert broker.payloads == [b"a", b"b", b"c", b"e", b"h"]
-    told = "SELECT topic, subscription, reason, entry_id FROM t ORDER BY entry_id"
-    found = query(told, t=open_table(root, REJECTED_DISPATCH))
+    rejected = "SELECT topic, subscription, reason, entry_id FROM t ORDER BY entry_id"
+    found = query(rejected, t=open_table(root, REJECTED_DISPATCH))
     assert [tuple(each.values()) for each in found] == [("t", "s", "refused_by_broker", n) for n in (4, 6, 7)]
 
 

@@ -18,9 +18,9 @@ from pipeline.subscriptions.sinkplaces import TurnPlace
 _TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def row(**told: Any) -> dict[str, Any]:  # noqa: ANN401 - values of columns
+def row(**columns: Any) -> dict[str, Any]:  # noqa: ANN401 - values of columns
     """A row of `deliveries`."""
-    return {"message_key": None, "properties": None, "publish_time": _TIME, "deliver_at": None, **told}
+    return {"message_key": None, "properties": None, "publish_time": _TIME, "deliver_at": None, **columns}
 
 
 _TURN = 1_800_000_000_000

@@ -22,7 +22,7 @@ from pipeline.subscriptions.sinkplaces import TurnPlace
 
 _TURN = 1_800_000_000_000
 _TIME = datetime(2026, 1, 1, tzinfo=UTC)
-Told = Callable[["Result", object], None]
+Callback = Callable[["Result", object], None]
 
 
 class Result(Enum):
@@ -40,17 +40,17 @@ class Producer:
     last: int = -1
     away: bool = False
     behind: bool = False
-    waiting: list[tuple[bytes, Told]] = field(default_factory=list)
+    waiting: list[tuple[bytes, Callback]] = field(default_factory=list)
     there: list[bytes] = field(default_factory=list)
 
-    def send_async(self, content: bytes, told: Told, sequence_id: int, **_record: Any) -> None:  # noqa: ANN401
+    def send_async(self, content: bytes, callback: Callback, sequence_id: int, **_record: Any) -> None:  # noqa: ANN401
         """As Pulsar's."""
         if len(content) > 5:
-            told(Result.MessageTooBig, None)
+            callback(Result.MessageTooBig, None)
             return
         assert len(self.waiting) < 3, "the client would wait in the middle of a call"
         self.last = sequence_id
-        self.waiting.append((content, told))
+        self.waiting.append((content, callback))
 
     def flush(self) -> None:
         """As Pulsar's, which may tell `behind` it."""
@@ -61,9 +61,9 @@ class Producer:
         else:
             self._tell(waiting)
 
-    def _tell(self, waiting: list[tuple[bytes, Told]]) -> None:
-        for _, told in waiting:
-            told(Result.Timeout if self.away else Result.Ok, None)
+    def _tell(self, waiting: list[tuple[bytes, Callback]]) -> None:
+        for _, callback in waiting:
+            callback(Result.Timeout if self.away else Result.Ok, None)
 
     def last_sequence_id(self) -> int:
         """As Pulsar's."""

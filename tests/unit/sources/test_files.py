@@ -20,7 +20,7 @@ COLUMNS = "id STRING"
 
 
 @pytest.mark.parametrize(
-    ("address", "told", "field"),
+    ("address", "options", "field"),
     [
         ("json:/landing", {}, "columns"),
         ("json:/landing?header=true", {"columns": COLUMNS}, "from"),
@@ -32,10 +32,10 @@ COLUMNS = "id STRING"
         ("pulsar://h:6650/a/b/c", {"admin": "h:8080"}, "admin"),
     ],
 )
-def test_what_a_folder_cannot_be_told_is_refused(address: str, told: dict[str, Any], field: str) -> None:
+def test_what_a_folder_cannot_be_told_is_refused(address: str, options: dict[str, Any], field: str) -> None:
     """No option does nothing; the error names it as the profile does."""
     with pytest.raises(BadSetting) as refused:
-        door_of(Source("a", address, **told))
+        door_of(Source("a", address, **options))
     assert refused.value.field == f"source.a.{field}"
 
 
@@ -97,7 +97,7 @@ def test_files_of_a_folder_that_may_be_away_are_not_forgotten(tmp_path: Path, aw
     (landing / "two/later/there").touch()
     (landing / "file").touch()
     names = [f"{away}/a", "two/later/there", "two/later/gone", "two/earlier/gone", "file/gone"]
-    told = [{"path": (landing / name).as_uri(), "timestamp": 1, "batchId": n} for n, name in enumerate(names)]
-    (log / "9.compact").write_text("\n".join(["v1", *map(json.dumps, told)]), encoding="utf-8")
+    entries = [{"path": (landing / name).as_uri(), "timestamp": 1, "batchId": n} for n, name in enumerate(names)]
+    (log / "9.compact").write_text("\n".join(["v1", *map(json.dumps, entries)]), encoding="utf-8")
     assert forget_gone(Files(), Checkpoint(Files(), str(tmp_path / "checkpoint"))) == 2
     assert listed(tmp_path / "checkpoint") == ["a", "there", "gone"]

@@ -17,14 +17,14 @@ from pipeline.subscriptions.destination import Destination
 TO = Destination.parse("kafka://h1:9092,h2:9092/t?client.id=me")
 
 
-def told(**environment: str) -> dict[str, str]:
+def settings_of(**environment: str) -> dict[str, str]:
     """The settings that follow from variables."""
     return java_settings(TO, "source.a.from", {f"DELAYLINE_KAFKA_{key}": value for key, value in environment.items()})
 
 
 def test_without_variables_it_is_the_address() -> None:
     """Nothing is made up."""
-    assert told() == {"bootstrap.servers": "h1:9092,h2:9092", "client.id": "me"}
+    assert settings_of() == {"bootstrap.servers": "h1:9092,h2:9092", "client.id": "me"}
 
 
 def test_an_address_does_not_weaken_what_the_environment_says() -> None:
@@ -40,10 +40,10 @@ def test_an_address_does_not_weaken_what_the_environment_says() -> None:
 def test_a_user_and_a_password_are_a_login() -> None:
     """Java has one text for both, in which quotes stay what they are."""
     user = {"SASL_USERNAME": "u", "SASL_PASSWORD": 'p"\\q'}
-    plain = told(SECURITY_PROTOCOL="SASL_SSL", SASL_MECHANISM="PLAIN", **user)
+    plain = settings_of(SECURITY_PROTOCOL="SASL_SSL", SASL_MECHANISM="PLAIN", **user)
     assert plain["sasl.jaas.config"].endswith('PlainLoginModule required username="u" password="p\\"\\\\q";')
     assert (plain["security.protocol"], plain["sasl.mechanism"]) == ("SASL_SSL", "PLAIN")
-    scram = told(SASL_MECHANISM="SCRAM-SHA-256", **user)
+    scram = settings_of(SASL_MECHANISM="SCRAM-SHA-256", **user)
     assert ".ScramLoginModule " in scram["sasl.jaas.config"]
 
 
@@ -54,7 +54,7 @@ def test_files_of_keys_are_given_as_java_wants_them(tmp_path: Path) -> None:
     where = {"SSL_CA_LOCATION": "ca", "SSL_CERTIFICATE_LOCATION": "cert", "SSL_KEY_LOCATION": "key"}
     more = {"SSL_KEY_PASSWORD": "p"}
     paths = {key: str(tmp_path / value) for key, value in where.items()}
-    made = told(**paths, **more)
+    made = settings_of(**paths, **more)
     assert (made["ssl.truststore.location"], made["ssl.truststore.type"]) == (str(tmp_path / "ca"), "PEM")
     assert (made["ssl.keystore.certificate.chain"], made["ssl.keystore.key"]) == ("cert", "key")
     assert made["ssl.key.password"] == "p"
@@ -62,7 +62,7 @@ def test_files_of_keys_are_given_as_java_wants_them(tmp_path: Path) -> None:
 
 def test_what_is_for_producers_only_is_refused_in_an_address_and_left_out_of_the_environment() -> None:
     """Sinks share the variables; an address is the source's own."""
-    assert told(LINGER_MS="5") == told()
+    assert settings_of(LINGER_MS="5") == settings_of()
     with pytest.raises(BadSetting) as refused:
         door_of(Source("a", "kafka://h:9092/t?linger.ms=5"))
     assert refused.value.field == "source.a.from"

@@ -44,7 +44,7 @@ class Nothing(Door):
         """Nobody asks."""
         raise NotImplementedError
 
-    def behind(self, told: Mapping[str, Any]) -> int | str:  # noqa: ARG002 - there is nothing
+    def behind(self, progress: Mapping[str, Any]) -> int | str:  # noqa: ARG002 - there is nothing
         """Never."""
         return 0
 

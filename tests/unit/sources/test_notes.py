@@ -65,8 +65,8 @@ def reads(root: str, place: int) -> None:
 
 def note(root: str, at: int) -> str:
     """What a version of `inbox` notes."""
-    (told,) = (each["commitInfo"] for each in entry(FILES, path_of(root, INBOX), at) or () if "commitInfo" in each)
-    return str(told["userMetadata"])
+    (info,) = (each["commitInfo"] for each in entry(FILES, path_of(root, INBOX), at) or () if "commitInfo" in each)
+    return str(info["userMetadata"])
 
 
 def ours(root: str) -> list[int]:
@@ -82,9 +82,9 @@ def forged(place: Place, **more: Any) -> str:  # noqa: ANN401 - parts of a note
     return json.dumps({"stage": "source-orders", "owner": "o", "batch": 7, "note": {"read": place, **more}})
 
 
-def strange(root: str, told: str) -> None:
+def strange(root: str, text: str) -> None:
     """Somebody else's commit."""
-    version(root, INBOX, {"commitInfo": {"operation": "WRITE", "userMetadata": told}})
+    version(root, INBOX, {"commitInfo": {"operation": "WRITE", "userMetadata": text}})
 
 
 def named(root: str) -> list[str]:

@@ -84,7 +84,7 @@ class Reader:
     def read_next(self, _wait_ms: int) -> Any:  # noqa: ANN401 - of the client
         """The next one; its payload is its place."""
         self.at = min(each for each in self.log if each > self.at)
-        told = {
+        fields = {
             "message_id": Id(0, *self.at),
             "data": repr(self.at).encode(),
             "properties": {},
@@ -94,20 +94,20 @@ class Reader:
             "ordering_key": "",
             "has_null_value": False,
         }
-        return SimpleNamespace(**{name: (lambda each=each: each) for name, each in told.items()})
+        return SimpleNamespace(**{name: (lambda each=each: each) for name, each in fields.items()})
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def reader(monkeypatch: pytest.MonkeyPatch, topic: Topic, **told: str) -> PulsarReader:
+def reader(monkeypatch: pytest.MonkeyPatch, topic: Topic, **options: str) -> PulsarReader:
     """The source under test."""
     made = type("MessageId", (), {"earliest": "earliest", "__new__": lambda _, *at: Id(*at)})
     positions = SimpleNamespace(Latest="latest", Earliest="earliest")
     client = SimpleNamespace(MessageId=made, InitialPosition=positions)
     monkeypatch.setattr(pulsarstream, "package", lambda: client)
     monkeypatch.setattr(pulsarstream, "connected", lambda _: topic)
-    return PulsarReader({"service": "s", "topic": "a/b/t", "subscription": "n", "max_rows": "9", **told})
+    return PulsarReader({"service": "s", "topic": "a/b/t", "subscription": "n", "max_rows": "9", **options})
 
 
 def taken(rows: Sequence[Any]) -> list[str]:

@@ -70,9 +70,9 @@ def test_a_golden_cursor_is_read_as_it_was_written() -> None:
     assert found == wanted
     assert (state.version, state.oldest) == (77, (0, 0))
     assert state.snapshot().head == HEAD
-    told = cursor_reader.read_cursor(HEAD, BLOCKS)
-    assert sum(map(len, told.values())) == sum(state.counts)
-    assert (told[3, 11], told[2**62, 8], told[15, 49_998]) == ([(1, 7, 2)], [(2, 1, 0)], [(0, 4, 4)])
+    cells = cursor_reader.read_cursor(HEAD, BLOCKS)
+    assert sum(map(len, cells.values())) == sum(state.counts)
+    assert (cells[3, 11], cells[2**62, 8], cells[15, 49_998]) == ([(1, 7, 2)], [(2, 1, 0)], [(0, 4, 4)])
 
 
 def joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:

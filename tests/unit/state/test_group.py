@@ -24,7 +24,7 @@ def chunk(*positions: Position) -> bytes:
     return encode_chunk(ledgers, entries, due, TICK)
 
 
-def told(runs: Runs) -> list[MessageRun]:
+def runs_in(runs: Runs) -> list[MessageRun]:
     """(due, ledger, first, last) of each run."""
     columns = (runs.due, runs.ledger_ids, runs.first_entries, runs.last_entries)
     return list(zip(*(column.tolist() for column in columns), strict=True))
@@ -32,7 +32,7 @@ def told(runs: Runs) -> list[MessageRun]:
 
 def popped(group: IndexGroup, now: int) -> dict[bytes, list[MessageRun]]:
     """All that is due, by owner."""
-    return {owner: told(group.pop_due_runs(owner, now)) for owner in group.due(now)}
+    return {owner: runs_in(group.pop_due_runs(owner, now)) for owner in group.due(now)}
 
 
 OWNERS = st.sampled_from([b"", b"a", b"b", b'["t", "s", 1]', bytes(range(256))])
@@ -46,7 +46,7 @@ def test_each_owner_gets_what_an_index_of_its_own_would_give(steps: list[tuple[b
     group, alone = IndexGroup(), dict[bytes, TimeBucketIndex]()
     for step in steps:
         if isinstance(step, int):
-            wanted = {owner: told(runs) for owner, index in alone.items() if len(runs := index.pop_due_runs(step))}
+            wanted = {owner: runs_in(runs) for owner, index in alone.items() if len(runs := index.pop_due_runs(step))}
             assert popped(group, step) == wanted
         else:
             owner, positions = step

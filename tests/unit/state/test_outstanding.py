@@ -29,7 +29,7 @@ from state import (
     Undeliverable,
     cursor_bytes,
 )
-from tests.support.outstanding_model import Told, held, told
+from tests.support.outstanding_model import Fate, fates, held
 from tests.support.settled import FOREVER, NOW, apply, at, released
 
 Settle = Callable[[Positions], Event]
@@ -127,7 +127,7 @@ def test_of_what_waits_only_that_is_withdrawn_which_somebody_has_got_once() -> N
     """What waits with the count 0 got another due time before its first delivery: nobody can be done with it."""
     state = unequal(Condition.WAITING)
     (closed,) = [each for each in state.handle(Ack(at((16, 0, 2))), now=NOW) if isinstance(each, Closed)]
-    assert (told([closed]), closed.redelivery_count) == ([("withdrawn", 16, 2, 4, "ack")], 2)
+    assert (fates([closed]), closed.redelivery_count) == ([("withdrawn", 16, 2, 4, "ack")], 2)
     assert held(state) == {(16, 0): [(1, 4, 0)], (16, 2): [(2, 4, 2)]}
 
 
@@ -170,19 +170,19 @@ def test_a_late_ack_withdraws_the_retry_and_its_release_is_not_outstanding() -> 
     assert held(state) == {(1, 1): [(0, 1, 1)]}
 
 
-@pytest.mark.parametrize(("had", "told"), [(1, "closed"), (0, "late"), (None, "late")])
-def test_an_ack_closes_whatever_round_is_outstanding_and_tells_whether_it_is_late(had: int | None, told: str) -> None:
+@pytest.mark.parametrize(("had", "kind"), [(1, "closed"), (0, "late"), (None, "late")])
+def test_an_ack_closes_whatever_round_is_outstanding_and_tells_whether_it_is_late(had: int | None, kind: str) -> None:
     """Round 1 may be in the queue of another consumer, who is to hand it out no more; so an ack of round 0 says so."""
     state = released((1, 0, 0))
     apply(state, Nack(at((1, 0, 0)), 0))
     apply(state, Released(at((1, 0, 0)), 1, 1))
-    assert apply(state, Ack(at((1, 0, 0)), had)) == [(told, 1, 0, 1, "ack")]
+    assert apply(state, Ack(at((1, 0, 0)), had)) == [(kind, 1, 0, 1, "ack")]
     assert state.counts == Counts(0, 0, 0)
 
 
 def test_a_message_that_fails_once_too_often_is_a_dead_letter_exactly_once() -> None:
     """As many redeliveries as the policy allows, then the dead letter; it is settled, whoever asks again."""
-    state, policy, found = released((1, 0, 0)), RetryPolicy(max_redeliver_count=2), list[Told]()
+    state, policy, found = released((1, 0, 0)), RetryPolicy(max_redeliver_count=2), list[Fate]()
     for number in range(3):
         nack = Nack(at((1, 0, 0)), number, reason="owner_lost")
         found += apply(state, nack, nack, policy=policy)

@@ -20,7 +20,7 @@ from state import (
     Released,
     cursor_bytes,
 )
-from tests.support.outstanding_model import held, told
+from tests.support.outstanding_model import fates, held
 from tests.support.settled import FOREVER, NOW, apply, at, released, restored
 
 
@@ -57,7 +57,7 @@ def test_all_holes_survive_a_restart() -> None:
     [one] = again.held(Condition.OUTSTANDING)
     assert one.positions.runs() == [(1, entry, entry) for entry in range(1, 40_000, 2)]
     found = again.handle(Ack(at((1, 0, 39_999))), now=NOW)
-    assert [len(told([effect])) for effect in found] == [20_000, 20_000]
+    assert [len(fates([effect])) for effect in found] == [20_000, 20_000]
 
 
 def test_only_blocks_that_changed_are_written() -> None:
@@ -98,7 +98,7 @@ def test_a_block_that_nobody_touched_between_two_saves_is_kept_as_bytes(monkeypa
         state.saved()
     read = counted(monkeypatch, "read_block")
     for entry in range(3):
-        assert told(state.handle(Ack(at((1, entry, entry))), now=NOW)) == [("closed", 1, entry, 0, "ack")]
+        assert fates(state.handle(Ack(at((1, entry, entry))), now=NOW)) == [("closed", 1, entry, 0, "ack")]
         state.changes()
         state.saved()
     assert len(read) == 1
@@ -134,6 +134,6 @@ def test_the_largest_numbers_are_held() -> None:
     state.handle(Released(at(whole), 0, 2**62 - 1), now=NOW)
     assert state.counts.outstanding == 2**31
     effects = state.handle(Ack(at((2**62, 1, top - 1))), Nack(at((2**62, top, top)), 0), now=FOREVER)
-    assert told(effects[1:]) == [("retry", 2**62, top, 1, 1, FOREVER, "nack")]
+    assert fates(effects[1:]) == [("retry", 2**62, top, 1, 1, FOREVER, "nack")]
     again = restored(state.snapshot())
     assert held(again) == {(2**62, 0): [(0, 0, 0)], (2**62, top): [(1, 1, 1)]}

@@ -16,9 +16,9 @@ from state.settling import Ignored, Reason
 runs = st.lists(st.tuples(st.sampled_from((0, 1, 15, 16, 40)), st.integers(0, 9), st.integers(0, 9)), max_size=5)
 
 
-def positions(told: list[tuple[int, int, int]]) -> Positions:
+def positions(runs: list[tuple[int, int, int]]) -> Positions:
     """Runs, whichever end comes first."""
-    return Positions.of_runs([(ledger, min(ends), max(ends)) for ledger, *ends in told])
+    return Positions.of_runs([(ledger, min(ends), max(ends)) for ledger, *ends in runs])
 
 
 @given(released=runs, acknowledged=runs, said=runs)

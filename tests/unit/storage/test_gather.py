@@ -27,13 +27,13 @@ TERMS = Terms(NOW, 10_000, MB, load_until=NOW + 500, batch_id=7)
 def inbox(count: int, size: int) -> pa.Table:
     """Rows whose due times are in no order, with payloads of a size; every tenth is refused."""
     number = np.arange(count)
-    told = {
+    columns_of = {
         "topic": pa.repeat("t", count),
         "message_key": pa.array([str(each) for each in number]),
         "deliver_after_ms": pa.array(np.where(number % 10 == 9, -1, number * 7_919 % 1_000)),
         "payload": pa.array([b"%08d" % each * (size // 8) for each in number]),
     }
-    columns = [told.get(each.name, pa.nulls(count)).cast(each.type) for each in INBOX_ROWS]
+    columns = [columns_of.get(each.name, pa.nulls(count)).cast(each.type) for each in INBOX_ROWS]
     return pa.Table.from_arrays(columns, schema=INBOX_ROWS)
 
 

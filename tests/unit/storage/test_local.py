@@ -108,14 +108,14 @@ class Log:
 def written(path: Path, how: dict[str, Any]) -> tuple[Path, list[tuple[int, int, int]]]:
     """A file of messages in the order of their due times; where it is, and their (entry, ledger, due time in ms)."""
     rng = np.random.default_rng(len(path.name))
-    told = [(n, int(rng.integers(5)), 1_000 + n * 10) for n in range(300)]
-    entry, ledger, due = zip(*told, strict=True)
+    rows = [(n, int(rng.integers(5)), 1_000 + n * 10) for n in range(300)]
+    entry, ledger, due = zip(*rows, strict=True)
     schema = arrow_schema(MESSAGES.schema)
     given = {"topic": pa.repeat("t", 300), "entry_id": pa.array(entry), "ledger_id": pa.array(ledger)}
     given["due_time"] = pa.array([ms * 1_000 for ms in due])
     columns = [given.get(field.name, pa.nulls(300)).cast(field.type) for field in schema]
     pq.write_table(pa.Table.from_arrays(columns, schema=schema), path, row_group_size=40, **how)
-    return path, told
+    return path, rows
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_messages_within_bounds_are_found_and_no_others(tmp_path: Path, bounds: 
     found = list(zip(rows.column("entry_id").to_pylist(), longs(rows, "due_time") // 1_000, strict=True))
     wanted = [
         (entry, due)
-        for _, told in files
-        for entry, ledger, due in told
+        for _, rows in files
+        for entry, ledger, due in rows
         if bounds.first_ledger <= ledger <= bounds.last_ledger and bounds.first_due <= due <= bounds.last_due
     ]
     assert found == wanted

@@ -77,7 +77,7 @@ def store() -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(autouse=True)
-def told(store: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def user_environment(store: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The variables of a user who says everything."""
     for name, value in store.items():
         monkeypatch.setenv(name, value)
@@ -112,8 +112,8 @@ def test_the_commands_without_spark_take_a_bucket_for_a_folder() -> None:
     call("init", "--warehouse", "s3://bucket/commands")
     call("subscribe", "--warehouse", "s3a://bucket/commands/", "--topic", "t", "--subscription", "s")
     assert call("send", "--warehouse", "s3a://bucket/commands", "--topic", "t", "hello") == "1 sent\n"
-    told = json.loads(call("pending", "--warehouse", "s3://bucket/commands", "--json"))
-    assert (told["in_inbox"], [each["subscription"] for each in told["pending"]]) == (1, ["s"])
+    shown = json.loads(call("pending", "--warehouse", "s3://bucket/commands", "--json"))
+    assert (shown["in_inbox"], [each["subscription"] for each in shown["pending"]]) == (1, ["s"])
     assert call("receive", "--warehouse", "s3://bucket/commands", "--no-follow") == ""
     assert call("doctor", "--warehouse", "s3://bucket/commands").splitlines()[-1] == "Nothing is wrong."
 

@@ -76,8 +76,8 @@ def test_a_subscription_that_acknowledges_has_no_sink() -> None:
 
 def test_the_environment_names_settings_of_the_client() -> None:
     """Secrets come from there only."""
-    told = {"DELAYLINE_KAFKA_SASL_PASSWORD": "x", "DELAYLINE_KAFKA_SSL_CA_LOCATION": "/ca", "PATH": "/bin"}
-    assert from_environment(told) == {"sasl.password": "x", "ssl.ca.location": "/ca"}
+    environment = {"DELAYLINE_KAFKA_SASL_PASSWORD": "x", "DELAYLINE_KAFKA_SSL_CA_LOCATION": "/ca", "PATH": "/bin"}
+    assert from_environment(environment) == {"sasl.password": "x", "ssl.ca.location": "/ca"}
 
 
 def test_the_environment_names_settings_of_pulsars_client() -> None:

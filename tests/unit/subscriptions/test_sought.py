@@ -45,9 +45,9 @@ def test_a_seek_before_ingest_knows_the_subscription_counts() -> None:
 
 def test_lives_are_counted_on_after_a_seek() -> None:
     """Markers carry the number of a seek; who leaves and comes back later has the next one."""
-    told = [Joined(4, 8), Joined(LEFT, 0), Joined(2, 8, 3, 5), Joined(LEFT, 0), Joined(11, 8)]
-    assert lives_of((A, each) for each in told[:3]) == {A: Incarnation(5, 2, 8, 3)}
-    assert lives_of((A, each) for each in told) == {A: Incarnation(6, 11, 8)}
+    joins = [Joined(4, 8), Joined(LEFT, 0), Joined(2, 8, 3, 5), Joined(LEFT, 0), Joined(11, 8)]
+    assert lives_of((A, each) for each in joins[:3]) == {A: Incarnation(5, 2, 8, 3)}
+    assert lives_of((A, each) for each in joins) == {A: Incarnation(6, 11, 8)}
 
 
 def test_a_position_is_for_those_who_begin_at_it_or_before() -> None:

@@ -23,11 +23,11 @@ def test_deliveries_that_were_visible_before_they_were_due_are_found(tmp_path: P
     root = str(tmp_path / "warehouse")
     create_all(root)
     ahead = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
-    told = [(NOON, None), (NOON, NOON), (ahead, None), (NOON, ahead)]
+    times = [(NOON, None), (NOON, NOON), (ahead, None), (NOON, ahead)]
     same = {"topic": "t", "subscription": "s", "life": 1, "ledger_id": 1, "released_at": NOON, "publish_time": NOON}
     same |= {"batch_id": 1, "sequence": 1, "cause": "due", "redelivery_count": 0, "payload": b""}
     rows = [
-        same | {"due_time": due, "deliver_at": asked, "entry_id": number} for number, (due, asked) in enumerate(told)
+        same | {"due_time": due, "deliver_at": asked, "entry_id": number} for number, (due, asked) in enumerate(times)
     ]
     append(root, DELIVERIES, rows_of(DELIVERIES, rows[:2]))
     assert early(tmp_path / "warehouse") == []

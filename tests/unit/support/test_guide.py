@@ -17,8 +17,8 @@ _KILLED = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
 
 def followed(folder: Path, *blocks: tuple[str, str]) -> subprocess.CompletedProcess[str]:
     """What became of a guide. Its output is at its end when nobody is there any more who might write into it."""
-    told = "\n".join(f"```{kind}\n{text}\n```" for kind, text in blocks)
-    (folder / "page.md").write_text(f"{guide.BEGIN}\n{told}\n{guide.END}\n", encoding="utf-8")
+    content = "\n".join(f"```{kind}\n{text}\n```" for kind, text in blocks)
+    (folder / "page.md").write_text(f"{guide.BEGIN}\n{content}\n{guide.END}\n", encoding="utf-8")
     words = [sys.executable, "-P", guide.__file__, "page.md"]
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=_PATIENCE_S)  # noqa: S603
 
@@ -40,7 +40,7 @@ def test_a_guide_is_through_when_what_went_on_beside_it_has_ended(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("printed", "told", "code"),
+    ("printed", "expected", "code"),
     [
         ("2 at 2026-11-25T09:28:53.001Z (0.024 s late)", "2 at 2026-01-01T00:00:00.000Z (due then)", 0),
         ("in 59m 6s 3:17 4d3b6e0a-5c1c-4a2c-8b6a-3f7f0b1a9a51", "in 1h 0:0 00000000-...", 0),
@@ -50,8 +50,8 @@ def test_a_guide_is_through_when_what_went_on_beside_it_has_ended(tmp_path: Path
 )
 @pytest.mark.parametrize("kind", ["shell", "python"])
 def test_what_a_block_prints_is_what_the_page_says(
-    tmp_path: Path, kind: str, printed: str, told: str, code: int
+    tmp_path: Path, kind: str, printed: str, expected: str, code: int
 ) -> None:
     """But for times, spans, positions and ids."""
     text = f"echo '{printed}'" if kind == "shell" else f"print('{printed}')"
-    assert followed(tmp_path, (kind, text), ("", told), ("shell", "true")).returncode == code
+    assert followed(tmp_path, (kind, text), ("", expected), ("shell", "true")).returncode == code
