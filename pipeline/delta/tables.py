@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from deltalake.exceptions import DeltaError
@@ -15,6 +17,7 @@ from pipeline.delta import deltars
 from pipeline.delta.logs.entries import is_whole
 from pipeline.delta.logs.logfiles import log_files
 from pipeline.delta.logs.logstore import TableLog
+from pipeline.delta.logs.restored import TableRestored, restored_since_note
 from pipeline.delta.properties import PROPERTIES, rate_of, segment_ms_of, segment_properties
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
@@ -24,6 +27,8 @@ from schemas import COMMANDS, DELIVERIES, HELD, REDELIVERY, REJECTED_DISPATCH, S
 
 _GROWN = (SEGMENTS, REDELIVERY, HELD, DELIVERIES, REJECTED_DISPATCH, COMMANDS)
 """Tables whose contracts have got optional columns since the first warehouses were made."""
+_LOOKS = 8
+"""So many logs are looked at at once."""
 
 
 def create_all(
@@ -54,9 +59,28 @@ def bring_up_to_date(spark: SparkSession, warehouse: Warehouse) -> None:
     """Give a warehouse the tables and columns that it lacks because an earlier version of this project made it.
 
     A folder that is no warehouse stays as it is. When nothing is missing, this is a look at the logs.
+
+    Raises:
+        TableRestored: somebody has restored a table that the stages write.
     """
     if _is_there(session_files(spark), warehouse.path(SEGMENTS)):
         create_all(spark, warehouse)
+        check_restored(session_files(spark), warehouse)
+
+
+def check_restored(files: Files, warehouse: Warehouse) -> None:
+    """Refuse a warehouse of which somebody restored a table that the stages write.
+
+    Raises:
+        TableRestored: somebody did.
+    """
+    paths = [warehouse.path(table) for table in TABLES]
+    # In a store each look is a request or two.
+    with ThreadPoolExecutor(_LOOKS) as pool:
+        restored = list(pool.map(partial(restored_since_note, files), paths, TABLES))
+    for path, table, version in zip(paths, TABLES, restored, strict=True):
+        if version is not None:
+            raise TableRestored(table.name, version, path)
 
 
 def segment_ms(spark: SparkSession, warehouse: Warehouse) -> int:

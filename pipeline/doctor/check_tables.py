@@ -9,10 +9,13 @@ import pyarrow as pa
 import pyarrow.fs
 from deltalake import DeltaTable
 
+from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.features import CONSTRAINT, switched_on, to_drop, unknown
+from pipeline.delta.logs.restored import remedy_of, restored_since_note
 from pipeline.doctor.finding import Finding, error, note, warning
 from pipeline.doctor.logs import FOLDER, Log
 from pipeline.doctor.look import Look, Opened
+from pipeline.storage.files import Files
 from schemas import INBOX, SUBSCRIPTIONS, TABLES, Table
 
 _READ = 2_000
@@ -34,6 +37,7 @@ def tables(look: Look) -> Iterator[Finding]:
             else:
                 yield from _columns(look, table, opened)
                 yield from _features(look, table, opened)
+                yield from _restored(look, table)
                 yield from _properties(table, opened.delta)
                 yield from _files(opened)
 
@@ -112,6 +116,15 @@ def _features(look: Look, table: Table, opened: Opened) -> Iterator[Finding]:
             commands.append(f"{change} {less}")
         back = _restore(look, table, opened.log) if metadata.partition_columns or not commands else ""
         yield error("feature_unknown", table.name, text, "; ".join([*commands, *([back] if back else [])]))
+
+
+def _restored(look: Look, table: Table) -> Iterator[Finding]:
+    """The notes of the stages tell of rows that are not there any more, or that are there again."""
+    path = path_of(look.root, table)
+    version = restored_since_note(Files(), path, table)
+    if version is not None:
+        text = f"version {version} is a RESTORE: the rows are not what the stages wrote"
+        yield error("table_restored", table.name, text, remedy_of(path, version))
 
 
 def _properties(table: Table, delta: DeltaTable) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs.entries import commits
 from pipeline.delta.logs.logfiles import CHECKPOINT, LogFile, first_version, log_files
 from pipeline.delta.logs.notes import Commit, note_of
+from pipeline.delta.logs.restored import restored_since_note
 from pipeline.delta.smallqueries import read_here
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
@@ -213,7 +214,7 @@ def _note_again(spark: SparkSession, path: str, table: Table, stage: str) -> Non
 
     appender = Appender(spark, path, table, guard)
     last = last_commit(spark, path, stage)
-    if last is not None:
+    if last is not None and restored_since_note(session_files(spark), path, table) is None:
         with suppress(_Overtaken):
             appender.commit([], last.dumps())
 

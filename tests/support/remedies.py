@@ -20,6 +20,8 @@ _REPAIRED = "unit/doctor/test_repaired.py::"
 _DAMAGED = "stream/test_damaged.py::test_what_is_damaged_is_made_again_by_the_commands_of_the_doctor"
 _FEATURES = "spark/doctor/test_features.py::test_what_was_switched_on_goes_by_the_commands_of_the_doctor"
 _COLUMN = "stream/test_foreign_commits.py::test_a_producer_adds_a_column_and_everybody_goes_on"
+_RESTORED = "unit/doctor/test_restored.py::"
+_RESTORED += "test_a_start_refuses_a_table_that_was_restored_until_that_is_taken_back"
 
 TRIED = {
     "batch_differs": _ELSEWHERE,
@@ -67,6 +69,7 @@ TRIED = {
     "test_a_source_that_stands_still_goes_on_by_itself_when_what_it_follows_is_repaired",
     "table_behind": _SET_BACK,
     "table_missing": _HEALED,
+    "table_restored": _RESTORED,
     "table_unreadable": _HEALED,
     "two_lines": _HEALED,
     "BatchDiffers": _ELSEWHERE,
@@ -88,6 +91,7 @@ TRIED = {
     "SourcePlaceGone": "stream/test_sources.py::test_a_table_that_was_made_again_or_set_back_stands_still",
     "SourceReplaced": _DAMAGED,
     "TableBehind": _SET_BACK,
+    "TableRestored": _RESTORED,
     "UnknownTableFeature": _FEATURES,
     "VersionGone": "unit/jobs/test_receive_anew.py::"
     "test_receive_that_was_away_for_too_long_begins_anew_as_the_page_says",

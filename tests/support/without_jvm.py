@@ -23,6 +23,7 @@ from pipeline.delta import deltars
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.offsets import EVERYTHING_BEFORE, SOURCES, Position
+from pipeline.delta.tables import check_restored
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.publisher import Publisher
@@ -251,6 +252,7 @@ class Stages:
             PipelineError: it is refused.
         """
         session, when = self._session, timeline(self.clock)
+        check_restored(Files(), self.warehouse)
         if name == SETTLE:
             settle = Settle(session, self.warehouse, self._observe)
             check_clock(name, self.clock, settle.instant)

@@ -10,5 +10,6 @@ __all__ = [
     "logstore",
     "notes",
     "opening",
+    "restored",
     "snapshot",
 ]

@@ -17,7 +17,7 @@ from pipeline.config.errors import BrokenVersion
 _NAME = re.compile(r"(\d{20})\.(json|crc|checkpoint\..*)")
 _ENTRY, _SUMS, CHECKPOINT = "json", "crc", "checkpoint.parquet"
 _INFO, _OF_FILES = "commitInfo", ("add", "remove")
-_MOST_DIGITS = 1_000
+_MOST_DIGITS, _RESTORE = 1_000, "RESTORE"
 OURS = "delayline"
 """How our own versions name their writer."""
 
@@ -125,13 +125,19 @@ def takes_out(actions: Iterable[Mapping[str, Any]]) -> bool:
     return any(each["remove"].get("dataChange", True) for each in actions if "remove" in each)
 
 
+def restores(actions: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a version makes the table what it was at an earlier one."""
+    return info_of(actions).get("operation") == _RESTORE
+
+
 def appended(actions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The files that a version appended, with `path` decoded; the place in the list is the index that Delta logs.
 
-    A version that took rows out appended nothing: streams pass over it.
+    A version that took rows out appended nothing: streams pass over it. Nor did a RESTORE: all that it puts in was
+    there before.
     """
     actions = list(actions)
-    if takes_out(actions):
+    if takes_out(actions) or restores(actions):
         return []
     adds = (each["add"] for each in actions if "add" in each)
     return [{**each, "path": unquote(each["path"])} for each in adds if each.get("dataChange", True)]

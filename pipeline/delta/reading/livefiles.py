@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.delta.logs import entries
 from pipeline.delta.logs.logstore import TableLog
+from pipeline.delta.logs.restored import refuse_restored
 from pipeline.delta.logs.snapshot import follow
 from pipeline.delta.writing.appender import check_features
 from pipeline.storage.hadoop import session_files
@@ -42,6 +43,7 @@ class LiveFiles(Generic[T]):
 
         Raises:
             UnknownTableFeature: the table asks something of its readers that we do not know.
+            TableRestored: somebody has restored a table of the stages.
         """
         if self._log is None:
             self._log = TableLog(self._spark, self._path)
@@ -69,6 +71,7 @@ class LiveFiles(Generic[T]):
         newest = entries.newest(self._files, self._path, self._version)
         for version in range(self._version + 1, newest + 1):
             actions = entries.actions(self._files, self._path, version)
+            refuse_restored(self._path, self._table, [(version, actions)])
             if entries.changes_table(actions):
                 check_features(self._table.name, log.head())
             follow(self._held, actions, self._kept)

@@ -30,6 +30,7 @@ from pipeline.delta.logs import entries
 from pipeline.delta.logs.checksums import ADDING, CARRIED, checksum, put_checksum
 from pipeline.delta.logs.features import unknown
 from pipeline.delta.logs.logstore import Head, TableLog
+from pipeline.delta.logs.restored import refuse_restored
 from pipeline.delta.writing.datafiles import DataFile, rows, size_of
 from pipeline.delta.writing.footers import missing, statistics
 from pipeline.storage.arrays import arrow_schema
@@ -161,6 +162,7 @@ class Appender:
 
         Raises:
             UnknownTableFeature: the table was changed meanwhile.
+            TableRestored: somebody has restored it meanwhile.
         """
         files = list(files)
         info = {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": not gone}
@@ -255,8 +257,13 @@ class Appender:
         """The newest version. Looks at the versions since the last look, which others have added."""
         found = entries.newest(self._files, self._path, self._version)
         if entries.reaches_back(self._files, self._path, self._version):
-            for version in range(self._version + 1, found + 1):
-                self._notice(entries.actions(self._files, self._path, version))
+            versions = [
+                (version, entries.actions(self._files, self._path, version))
+                for version in range(self._version + 1, found + 1)
+            ]
+            for _, actions in versions:
+                self._notice(actions)
+            refuse_restored(self._path, self._table, versions)
         else:
             # Cut up to a version behind the last one that we know: all that is left is others'.
             self._take_note()

@@ -1,0 +1,91 @@
+"""RESTORE of a table that the stages write: the notes in its log say what was done, and the rows are others by now.
+
+A stage goes on from the last note in a log. After a RESTORE of Delta's, that one tells of rows that are gone, or of
+rows that are there again though they were deleted for good.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from pipeline.config.errors import PipelineError
+from pipeline.config.stages import ALL_STAGES
+from pipeline.delta.logs.entries import commits, newest
+from pipeline.delta.logs.logfiles import OURS, info_of, restores
+from pipeline.delta.logs.notes import note_of
+from pipeline.storage.files import Files
+from schemas import Table
+
+Version = tuple[int, Sequence[Mapping[str, Any]]]
+"""A version, and its actions."""
+
+
+class TableRestored(PipelineError):
+    """Somebody restored a table of the stages (`RESTORE TABLE`), which go on from what its log says.
+
+    Take the RESTORE back while no stage runs. Where a VACUUM has taken the files, restore all tables from one copy.
+    """
+
+    def __init__(self, table: str, version: int, path: str) -> None:
+        """Name the table, the version that is the RESTORE, and the folder of the table."""
+        text = f"{table}: version {version} is a RESTORE, and its rows are not what the stages wrote"
+        super().__init__(f"{text}; {remedy_of(path, version)}")
+        self.table, self.version, self.path = table, version, path
+
+
+def remedy_of(path: str, version: int) -> str:
+    """What to do when a version of a table is a RESTORE."""
+    return (
+        f"stop all stages, and take it back with: RESTORE TABLE delta.`{path}` TO VERSION AS OF {version - 1}; "
+        "or restore all tables and checkpoints from one copy (docs/operations.md)"
+    )
+
+
+def restore_among(versions: Iterable[Version]) -> int | None:
+    """The first RESTORE of some versions that follow each other; None: no RESTORE changes the files.
+
+    One that takes back what others did, or that another one takes back, leaves the files as they were.
+    """
+    versions = list(versions)
+    restored = min((version for version, actions in versions if restores(actions)), default=None)
+    others = [actions for _, actions in versions if info_of(actions).get("engineInfo") != OURS]
+    changed = restored is not None and _changes([actions for _, actions in versions]) and _changes(others)
+    return restored if changed else None
+
+
+def _changes(versions: Iterable[Sequence[Mapping[str, Any]]]) -> bool:
+    """Whether other files are there after some versions than before them."""
+    counts: dict[str, int] = {}
+    for each in (action for actions in versions for action in actions):
+        for kind, step in (("add", 1), ("remove", -1)):
+            if kind in each:
+                path = unquote(each[kind]["path"])
+                counts[path] = counts.get(path, 0) + step
+    return any(counts.values())
+
+
+def restored_since_note(files: Files, path: str, table: Table) -> int | None:
+    """The RESTORE that came after the last note in the log of a table of the stages; None: none did.
+
+    The log is read back to that note, which mostly is its last entry.
+    """
+    if table.writer not in ALL_STAGES:
+        return None
+    versions, version = list[Version](), newest(files, path)
+    for actions in commits(files, path, version):
+        if note_of(actions) is not None:
+            break
+        versions.append((version, actions))
+        version -= 1
+    return restore_among(versions)
+
+
+def refuse_restored(path: str, table: Table, versions: Iterable[Version]) -> None:
+    """Refuse a table that somebody restored while a stage ran, by the versions that came meanwhile.
+
+    Raises:
+        TableRestored: somebody did.
+    """
+    restored = restore_among(versions) if table.writer in ALL_STAGES else None
+    if restored is not None:
+        raise TableRestored(table.name, restored, path)
