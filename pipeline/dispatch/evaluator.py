@@ -41,6 +41,10 @@ _HEARTBEAT_S = 1.0
 _CHUNK = 1 << 16
 
 
+class _NoProcess(EOFError):
+    """The machine has no room for the process, or for a thread that asks it. No guard is to blame."""
+
+
 class Evaluator:
     """The process: started when a guard is evaluated for the first time, and again when it has died."""
 
@@ -107,8 +111,11 @@ class Evaluator:
                     answer = self._exchanged(process, front, body)
                 except (TimeoutError, EOFError):
                     self._end()
-                    self._start()
+                    with suppress(_NoProcess):
+                        self._start()
                     raise
+        except _NoProcess as error:
+            raise GuardFailed(str(error), monotonic_ms() - begun) from error
         except TimeoutError:
             reason = f"it takes longer than {self._limit_ms} ms (settings.guard_timeout_ms)"
         except EOFError:
@@ -127,7 +134,10 @@ class Evaluator:
         assert process.stdout is not None  # noqa: S101
         # A thread, since a process that hangs does not read what is written to it.
         writing = Thread(target=_write, args=(process.stdin, front, body), daemon=True)
-        writing.start()
+        try:
+            writing.start()
+        except RuntimeError as error:
+            raise _NoProcess("no thread can be started that asks its process") from error
         try:
             size = int.from_bytes(_read(process.stdout, 8, until), "little")
             return _read(process.stdout, size, until)
@@ -143,7 +153,7 @@ class Evaluator:
 
         Raises:
             Starting: it is not yet.
-            EOFError: it has died before it was.
+            EOFError: it has died before it was, or cannot be started.
         """
         if self._is_up and self._process is not None and self._process.poll() is not None:
             # Nobody asked it anything.
@@ -155,15 +165,18 @@ class Evaluator:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._begun, self._is_up = monotonic_ms(), False
-        self._process = subprocess.Popen(  # noqa: S603 - our own
-            [sys.executable, "-P", "-m", __name__, str(self._memory)],
-            env=os.environ | {"PYTHONPATH": python_path()},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # What the engine prints when it panics or aborts may have values of rows.
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-        )
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own
+                [sys.executable, "-P", "-m", __name__, str(self._memory)],
+                env=os.environ | {"PYTHONPATH": python_path()},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                # What the engine prints when it panics or aborts may have values of rows.
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+            )
+        except OSError as error:
+            raise _NoProcess(f"its process cannot be started: {error.strerror}") from error
         return self._process
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:

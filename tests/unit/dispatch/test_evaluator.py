@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from errno import ENOMEM
 from pathlib import Path
 from select import select
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -14,7 +16,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from pipeline.dispatch.evaluator import Evaluator
+from pipeline.dispatch.evaluator import Evaluator, _NoProcess
 from pipeline.subscriptions.guards import NUMBER, SEEN, Guard, GuardFailed, Starting, seen
 
 ROWS = 2_000
@@ -104,6 +106,44 @@ def test_who_is_not_patient_waits_for_no_start() -> None:
         assert not made.ready()
         assert is_up(made)
         assert asked(made, "message_key = '7'") == [7]
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("patient", [True, False])
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("pipeline.dispatch.evaluator.subprocess.Popen", OSError(ENOMEM, "Cannot allocate memory")),
+        ("pipeline.dispatch.evaluator.Thread.start", RuntimeError("can't start new thread")),
+    ],
+)
+def test_a_machine_that_has_no_room_for_the_process_ends_nobody(what: str, error: Exception, *, patient: bool) -> None:
+    """The guard fails, whatever the message, and works when there is room again."""
+    made = Evaluator(LIMIT_MS, 256 << 20, patient=patient)
+    try:
+        if what.endswith("start"):
+            assert made.ready() or is_up(made)
+        with patch(what, side_effect=error):
+            assert made.ready()
+            with pytest.raises(GuardFailed, match="started") as failed:
+                asked(made, "message_key = '7'")
+        assert not failed.value.ended
+        assert made.ready() or is_up(made)
+        assert asked(made, "message_key = '7'") == [7]
+    finally:
+        made.close()
+
+
+def test_a_guard_that_never_ends_is_told_from_a_machine_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process has to be ended, and no other one can be started then."""
+    made = Evaluator(LIMIT_MS, 256 << 20)
+    try:
+        assert asked(made, "message_key = '7'") == [7]
+        monkeypatch.setattr(made, "_start", Mock(side_effect=_NoProcess))
+        with pytest.raises(GuardFailed, match="guard_timeout_ms") as failed:
+            asked(made, FOREVER)
+        assert failed.value.ended
     finally:
         made.close()
 
