@@ -16,7 +16,7 @@ from pipeline.dispatch.prepared import PreparedStore
 from pipeline.dispatch.stage import Note, noted
 from pipeline.ingest.plan import Plan
 from pipeline.settle.plan import Plan as Settling
-from pipeline.settle.plan import PlanFile, reached, unfinished
+from pipeline.settle.plan import PlanFile, reached, unfinished, written
 from pipeline.settle.registry import acknowledging
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
@@ -83,11 +83,10 @@ def begun_batch(spark: SparkSession, warehouse: Warehouse) -> Settling | None:
     """The plan of a batch of settle that is not in `cursors`, and will be repeated as it was; None: there is none."""
     files = session_files(spark)
     noted = PlanFile(files, warehouse.checkpoint(SETTLE)).plan
-    if noted is None:
-        return None
     last = last_commit(spark, warehouse.path(CURSORS), SETTLE)
     done = None if last is None else Settling.of_note(last.note)
-    return unfinished([noted], done, lambda plan: reached(files, warehouse.root, plan))
+    plans = [noted] if noted is not None else written(files, warehouse.root, done)
+    return unfinished(plans, done, lambda plan: reached(files, warehouse.root, plan))
 
 
 def _settled(spark: SparkSession, warehouse: Warehouse) -> dict[str, int] | None:

@@ -11,8 +11,17 @@ from typing import Any
 from pipeline.config.errors import SourceBehind
 from pipeline.config.stages import SETTLE
 from pipeline.delta.logs.entries import newest
+from pipeline.delta.logs.notes import last_note
 from pipeline.storage.files import Files
-from schemas import COMMANDS, CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH
+from schemas import (
+    CLOSED,
+    COMMANDS,
+    CONSUMER_EVENTS,
+    REDELIVERY,
+    REJECTED_DISPATCH,
+    REJECTED_SETTLE,
+    SEGMENTS,
+)
 
 _FILE = "plan.json"
 FOLLOWED = {
@@ -25,6 +34,9 @@ FOLLOWED = {
 
 In the order in which they are looked at: what is said of a release is read before the release is looked for.
 """
+
+WRITTEN = (SEGMENTS, CLOSED, REJECTED_SETTLE)
+"""The tables of settle to which a batch appends before its commit to `cursors`, with its plan."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +120,19 @@ def unfinished(plans: Iterable[Plan], last: Plan | None, reached: Callable[[Plan
         return None
     follows = newest.batch == done + 1 or (last is not None and newest.begin == last.end)
     return newest if follows else None
+
+
+def written(files: Files, root: str, last: Plan | None) -> list[Plan]:
+    """The plans of the last batches in the tables that are written before `cursors`, when the checkpoint is lost.
+
+    Nothing before the first batch in `cursors`: settle begins anew then.
+    """
+    if last is None:
+        return []
+    # `segments` is ingest's: far back there may be none of settle's.
+    paths = {f"{root}/{table.name}": last.segments if table is SEGMENTS else -1 for table in WRITTEN}
+    notes = (last_note(files, path, SETTLE, newest(files, path), after) for path, after in paths.items())
+    return [Plan.of_note(each.note) for each in notes if each is not None]
 
 
 def newest_of(files: Files, root: str, known: Upto) -> Upto:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
 pytest.importorskip("deltalake", reason="settle needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="settle needs requirements/all.lock")
 
-from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.settings import SECOND_MS
+from pipeline.config.stages import SETTLE
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.cutlogs import cut_log
+from pipeline.maintenance.readers import settled_upto, unread_from
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, REDELIVERY, SEGMENTS
 from tests.support.maintained import shorten_logs
@@ -37,11 +40,23 @@ def stages(tmp_path: Path) -> Iterator[Stages]:
         assert found.ingest(message("m", "t"))
         found.schedule.step(T0)
         assert found.settle()
-        (row,) = open_table(found.root, REDELIVERY).to_pyarrow_table().to_pylist()
-        place = {"ledger_id": row["ledger_id"], "first_entry": 0, "last_entry": 0, "redelivery_count": 0}
-        failed = {"topic": "t", "subscription": "s", "life": 1, "kind": "nack", "at": at(0)} | place
-        append(found.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [failed]))
+        nack(found)
         yield found
+
+
+def nack(stages: Stages) -> None:
+    """What was released last fails."""
+    row = max(open_table(stages.root, REDELIVERY).to_pyarrow_table().to_pylist(), key=lambda each: each["ledger_id"])
+    place = {"ledger_id": row["ledger_id"], "first_entry": 0, "last_entry": 0, "redelivery_count": 0}
+    failed = {name: row[name] for name in ("topic", "subscription", "life")} | {"kind": "nack", "at": at(0)} | place
+    append(stages.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [failed]))
+
+
+def later(stages: Stages, *payloads: str) -> None:
+    """A second later messages come, and ingest and the schedule do what there is to do."""
+    stages.instant += SECOND_MS
+    assert stages.ingest(*(message(each, "t") for each in payloads))
+    stages.schedule.step(stages.instant)
 
 
 def retries(stages: Stages) -> int:
@@ -53,6 +68,28 @@ def retries(stages: Stages) -> int:
 def begins(stages: Stages) -> int:
     """The first entry of the log of `segments`."""
     return min(int(each.stem) for each in Path(stages.root, SEGMENTS.name, "_delta_log").glob("*.json"))
+
+
+def test_a_batch_that_died_with_its_checkpoint_keeps_what_it_reads_though_nobody_acknowledges_any_more(
+    stages: Stages,
+) -> None:
+    """Settle finishes it by the plan in its commits; it could not start when maintenance had cut what that needs."""
+    unsubscribe(stages.root, "t", "s")
+    later(stages, "while nobody is followed")
+    assert stages.settle()
+    subscribe(stages.root, Subscription("t", "other", tick_ms=1, policies=Policies(ack=True)))
+    later(stages)
+    later(stages, "fails")
+    nack(stages)
+    stages.die_after("settle.segments")
+    assert not stages.settle()
+    unsubscribe(stages.root, "t", "other")
+    later(stages)
+    known = settled_upto(Session(), stages.warehouse)  # type: ignore[arg-type]
+    assert known is not None
+    rmtree(stages.warehouse.checkpoint(SETTLE))
+    assert settled_upto(Session(), stages.warehouse) == known  # type: ignore[arg-type]
+    assert unread_from(Session(), stages.warehouse, REDELIVERY) is not None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("step", ["settle.segments", None])
