@@ -5,11 +5,16 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from pipeline.config.stages import SETTLE
+from pipeline.delta.logs.entries import reaches_back
+from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
+from pipeline.settle.outcome import RETRY
 from pipeline.settle.plan import Plan, PlanFile, reached, unfinished
 from pipeline.storage.hadoop import session_files
 from schemas import CLOSED, CURSORS, REJECTED_SETTLE, SEGMENTS
+
+_LAST = f"SELECT MAX(batch_id) AS last FROM {{rows}} WHERE kind = '{RETRY}'"  # noqa: S608 - our own word
 
 
 def undone(spark: SparkSession, warehouse: Warehouse) -> tuple[int, int] | None:
@@ -23,6 +28,10 @@ def undone(spark: SparkSession, warehouse: Warehouse) -> tuple[int, int] | None:
         # Settle begins anew, and does not know what was open.
         return None
     done = Plan.of_note(last.note)
+    if not reaches_back(files, warehouse.path(SEGMENTS), done.segments):
+        # The copy took long, and maintenance has cut the log meanwhile. Settle does not find any of it there either.
+        (row,) = ask(spark, warehouse, SEGMENTS, _LAST)
+        return (done.batch + 1, int(row["last"])) if (row["last"] or 0) > done.batch else None
     put = last_commit(spark, warehouse.path(SEGMENTS), SETTLE, done.segments)
     if put is None or put.batch <= done.batch:
         return None

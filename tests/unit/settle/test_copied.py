@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("deltalake", reason="settle needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="settle needs requirements/all.lock")
 
+from pipeline.config.errors import VersionGone
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.delta.warehouse import Warehouse
@@ -20,10 +21,10 @@ from pipeline.settle.letters import DeadLetters
 from pipeline.settle.undone import undone
 from pipeline.subscriptions.letters import APPLICATION
 from pipeline.subscriptions.policies import Policies
-from schemas import CURSORS, INBOX
+from schemas import CONSUMER_EVENTS, CURSORS, INBOX, REDELIVERY, SEGMENTS, Table
 from tests.support.examined import wrong
 from tests.support.released import released, say
-from tests.support.stream import Killed, at
+from tests.support.stream import Killed, at, message
 from tests.support.without_jvm import Session, Stages
 
 COMES_AGAIN, GIVEN_UP = Policies(ack=True, retry_min_ms=60_000), Policies(ack=True, max_redeliveries=0)
@@ -95,6 +96,45 @@ def test_what_a_copy_does_not_know_of_is_taken_again_from_where_it_ends(
     said(stages, "ack", 5)
     assert open_of(stages) == (expected[0] - 1, expected[1])
     assert SETTLE in {path.name for path in Path(stages.root, "_checkpoints").iterdir()}
+
+
+def cut(stages: Stages, table: Table) -> None:
+    """The log of a table begins with its newest version."""
+    opened = open_table(stages.root, table)
+    opened.create_checkpoint()
+    for entry in Path(stages.root, table.name, "_delta_log").glob("*.json"):
+        if int(entry.stem) < opened.version():
+            entry.unlink()
+
+
+@pytest.mark.parametrize("behind", [1, 3])
+def test_what_comes_again_on_a_copy_is_known_by_its_rows_when_the_log_was_cut(stages: Stages, behind: int) -> None:
+    """The copy took so long that maintenance had cut the log of `segments` meanwhile, and that of events not yet."""
+    kept(stages)
+    done = batches_of(stages)
+    for entry in range(1, 1 + behind):
+        said(stages, "nack", entry)
+    assert stages.ingest(message("later", "t", after=60))
+    put_back(stages, checkpoint=True)
+    cut(stages, SEGMENTS)
+    assert undone(Session(), stages.warehouse) == (done + 1, done + behind)  # type: ignore[arg-type]
+    assert stages.settle()
+    assert undone(Session(), stages.warehouse) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("table", [CONSUMER_EVENTS, REDELIVERY], ids=lambda table: table.name)
+def test_settle_refuses_a_copy_that_lacks_what_it_has_to_read(stages: Stages, table: Table) -> None:
+    """It took longer than logs are kept; the page says to begin it again."""
+    kept(stages)
+    said(stages, "nack", 1)
+    for _ in range(2):
+        append(stages.root, table, open_table(stages.root, table).to_pyarrow_table())
+    put_back(stages, checkpoint=True)
+    cut(stages, table)
+    with pytest.raises(VersionGone) as refused:
+        stages.settle()
+    assert refused.value.table == table.name
+    assert ("source_cut", SETTLE) in wrong(stages.root)
 
 
 def letters(stages: Stages) -> list[tuple[int, bytes]]:
