@@ -197,10 +197,10 @@ class Minds(Operators):
         of = shown[number % len(shown)]
         kind = "ack" if ack or of.failed > 1 else "nack"
         ledger, entry = of.entry
-        told = {"kind": kind, "topic": "t", "subscription": "s", "life": 1, "ledger_id": ledger, "first_entry": entry}
-        told |= {"last_entry": entry, "redelivery_count": of.failed, "at": at(0)}
-        told |= {"after_ms": 7 * SECOND} if kind == "nack" else {}
-        append(self.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [told]))
+        event = {"kind": kind, "topic": "t", "subscription": "s", "life": 1, "ledger_id": ledger, "first_entry": entry}
+        event |= {"last_entry": entry, "redelivery_count": of.failed, "at": at(0)}
+        event |= {"after_ms": 7 * SECOND} if kind == "nack" else {}
+        append(self.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [event]))
         self.said[of] = kind
 
     @rule(keys=KEYS, name=st.none() | st.sampled_from(NAMES))
@@ -250,11 +250,11 @@ class Minds(Operators):
             command = client.undo(self.root, name)
         self.follow(command, wanted, back, name)
 
-    def write(self, meanwhile: bool, root: str, named: list[Named], told: dict[str, object]) -> str:  # noqa: FBT001 - of a function that is replaced
+    def write(self, meanwhile: bool, root: str, named: list[Named], columns: dict[str, object]) -> str:  # noqa: FBT001 - of a function that is replaced
         """Write an undo; of a cancel when dispatch may have decided meanwhile."""
         if meanwhile and all(due is None for _, due in named):
             self.dispatch()
-        return write(root, named, told)
+        return write(root, named, columns)
 
     def pending(self, keys: set[int], name: str | None) -> dict[Place, int]:
         """What waits for its first delivery under some keys, with its due time."""
@@ -272,14 +272,14 @@ class Minds(Operators):
         """What a command says: it names what was wanted, and maybe what failed and waits to come again."""
         rows = [each for each in self.rows(COMMANDS) if each["command_id"] == command.command_id]
         rows = [] if command.command_id is None else rows
-        told = {of: row for row in rows for of in places(row)}
-        first = {of for of in told if not of.failed}
+        row_of = {of: row for row in rows for of in places(row)}
+        first = {of for of in row_of if not of.failed}
         assert first == {of for of in wanted if not of.failed}
-        assert back is None or told.keys() == wanted.keys()
+        assert back is None or row_of.keys() == wanted.keys()
         if command.command_id is None:
             return
-        given = self.given[command.command_id] = Given(command.kind, {of: row["round"] for of, row in told.items()})
-        for of, row in told.items():
+        given = self.given[command.command_id] = Given(command.kind, {of: row["round"] for of, row in row_of.items()})
+        for of, row in row_of.items():
             fate = self.fates.setdefault(of, Fate(of.failed if row["round"] is None else row["round"] - 1))
             if row["round"] is None:
                 self.cancelled(of, fate, command, back, undoes)
@@ -379,12 +379,12 @@ class Minds(Operators):
         came = {of: fate.came for of, fate in self.fates.items() if fate.decided == "delivered"}
         assert {each.of: each.round for each in self.delivered} == came
         found = {each.command_id: each for each in outcomes(self.root, 999)}
-        told = {
+        counts = {
             name: (each.kind, each.count, each.applied, each.too_late, each.undone, each.deciding)
             for name, each in found.items()
         }
         wanted_figures = {name: figures(each) for name, each in self.given.items()}
-        assert told == wanted_figures, [(told[n], w) for n, w in wanted_figures.items() if told.get(n) != w]
+        assert counts == wanted_figures, [(counts[n], w) for n, w in wanted_figures.items() if counts.get(n) != w]
         assert client.cancel(self.root, "t", where="true", dry_run=True).selection.count == 0
         assert [each.count for each in pending(self.root).backlogs] == [0] * len(NAMES)
         assert {what for what, _ in wrong(self.root)} <= TIME_TO_COME

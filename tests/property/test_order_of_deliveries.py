@@ -108,13 +108,13 @@ class Written:
         path = self._folder / f"{name}.parquet"
         table = rows_of(DELIVERIES, rows)
         pq.write_table(pa.table(table), path, row_group_size=self._world.group)
-        told: Row = {"numRecords": len(rows)}
+        statistics: Row = {"numRecords": len(rows)}
         if self._world.statistics:
             names = (*ORDER, "topic", "subscription", "life")
-            told["minValues"] = {name: _text(min(row[name] for row in rows)) for name in names}
-            told["maxValues"] = {name: _text(max(row[name] for row in rows)) for name in names}
+            statistics["minValues"] = {name: _text(min(row[name] for row in rows)) for name in names}
+            statistics["maxValues"] = {name: _text(max(row[name] for row in rows)) for name in names}
         add = {"path": path.name, "size": path.stat().st_size, "partitionValues": {}, "modificationTime": 0}
-        return {"add": {**add, "dataChange": news, "stats": json.dumps(told)}}
+        return {"add": {**add, "dataChange": news, "stats": json.dumps(statistics)}}
 
     def _commit(self, number: int, actions: list[Row]) -> None:
         log = self._folder / "_delta_log" / f"{number:020d}.json"

@@ -92,7 +92,7 @@ class Machine(RuleBasedStateMachine):
         program, name = self.program(who), TOPICS[topic % len(TOPICS)]
         if name not in program.producers:
             program.producers[name] = program.client.create_producer(name)
-        producer, told = program.producers[name], list[Any]()
+        producer, answers = program.producers[name], list[Any]()
         for _ in range(count):
             self.sent += 1
             key, delay = f"k{self.sent % 2}", (self.sent * 7 % 5) * 400
@@ -102,10 +102,10 @@ class Machine(RuleBasedStateMachine):
             elif how == 1:
                 asyncio.run(aio.Producer(producer, blocks=True).send(content, partition_key=key, deliver_at=at))
             else:
-                ends = _ending(told, SystemExit if how == 3 else Panic)
+                ends = _ending(answers, SystemExit if how == 3 else Panic)
                 producer.send_async(content, ends, partition_key=key, deliver_at=at if how == 2 else None)
         timed(producer.flush, 0)
-        assert how < 2 or len(told) == count
+        assert how < 2 or len(answers) == count
 
     # ---- consumers
 
@@ -322,9 +322,9 @@ class Machine(RuleBasedStateMachine):
             program.takers.append(Taker(program, made, subscription))
 
 
-def _ending(told: list[Any], error: type[BaseException]) -> Any:  # noqa: ANN401 - a callback
+def _ending(answers: list[Any], error: type[BaseException]) -> Any:  # noqa: ANN401 - a callback
     def callback(*result: object) -> None:
-        told.append(result)
+        answers.append(result)
         raise error
 
     return callback

@@ -133,12 +133,12 @@ def dispatch(tables: Tables, done: int) -> Steps:
             seen = len(tables.commands)
             batch = [each for rows in tables.redelivery[done:end] for each in rows]
             yield
-            told = [
+            released = [
                 {"topic": "t", "subscription": "s", "life": 1, "ledger_id": 1, "first_entry": e.entry, "batch_id": n}
                 | {"last_entry": e.entry, "redelivery_count": e.failed, "round": e.round}
                 for n, e in enumerate(batch)
             ]
-            rows = pa.Table.from_pylist(told, schema=arrow_schema(REDELIVERY.columns))
+            rows = pa.Table.from_pylist(released, schema=arrow_schema(REDELIVERY.columns))
             left, gone = Withdrawn(0, withdrawals(tables.rows(seen)).left_out()).split_withdrawn(rows)
             tables.rejected.append([(batch[row["batch_id"]], row["reason"]) for row in gone.to_pylist()])
             # What it has said is repeated by who finishes the batch: the two are one step here.
@@ -250,8 +250,8 @@ class RoundsMachine(RuleBasedStateMachine):
     def row(self, entry: int, count: int, number: int, due: int) -> dict[str, Any]:
         """A row of `commands`."""
         of = {"topic": "t", "subscription": "s", "life": 1, "ledger_id": 1, "first_entry": entry, "last_entry": entry}
-        told = {"kind": "shift", "command_id": "c", "redelivery_count": count, "round": number}
-        return {**of, **told, "due_time": time(FAR), "deliver_at": time(self.tables.now - 30 + due)}
+        columns = {"kind": "shift", "command_id": "c", "redelivery_count": count, "round": number}
+        return {**of, **columns, "due_time": time(FAR), "deliver_at": time(self.tables.now - 30 + due)}
 
     def last(self, upto: int | None = None) -> dict[tuple[int, int], int]:
         """The highest round that commands made, by entry and count."""

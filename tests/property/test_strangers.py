@@ -131,8 +131,8 @@ class Ours:
 
 def refused(root: str) -> list[dict[str, Any]]:
     """Rows of `inbox` that are listed as refused; of lines of the registry it says other things."""
-    told = "reason NOT IN ('tick_changed', 'tick_out_of_range', 'bad_name', 'bad_start', 'topic_policy')"
-    return query(f"SELECT reason FROM t WHERE {told}", t=open_table(root, REJECTED_INGEST))  # noqa: S608
+    condition = "reason NOT IN ('tick_changed', 'tick_out_of_range', 'bad_name', 'bad_start', 'topic_policy')"
+    return query(f"SELECT reason FROM t WHERE {condition}", t=open_table(root, REJECTED_INGEST))  # noqa: S608
 
 
 @settings(max_examples=EXAMPLES, phases=[Phase.explicit, Phase.generate, Phase.shrink])

@@ -63,10 +63,10 @@ def places(run: dict[str, Any]) -> set[Place]:
     return {(*of, entry) for entry in range(run["first_entry"], run["first_entry"] + run["length"])}
 
 
-def in_model(told: list[tuple[str, str, dict[str, Any]]]) -> set[Place]:
+def in_model(commanded: list[tuple[str, str, dict[str, Any]]]) -> set[Place]:
     """What is in force, by sets."""
     named: dict[tuple[str, str], set[Place]] = {}
-    for kind, command, run in told:
+    for kind, command, run in commanded:
         named.setdefault((kind, command), set()).update(places(run))
     return set().union(*(named.get(("cancel", each), set()) - named.get(("undo", each), set()) for each in "ab"))
 
@@ -82,29 +82,29 @@ def of_parts(parts: Parts) -> set[Place]:
 
 
 @given(st.lists(COMMAND, max_size=12), st.randoms(use_true_random=False))
-def test_rows_in_any_order_and_twice_withdraw_the_same(told: list[Any], chance: Any) -> None:  # noqa: ANN401 - Random
+def test_rows_in_any_order_and_twice_withdraw_the_same(commanded: list[Any], chance: Any) -> None:  # noqa: ANN401 - Random
     """A union of cancels, each less its own undos; the files of a table have no order."""
-    rows = [row(*each) for each in told]
+    rows = [row(*each) for each in commanded]
     found = withdrawals(table(rows)).in_force()
-    assert of_parts(found) == in_model(told)
+    assert of_parts(found) == in_model(commanded)
     chance.shuffle(rows)
     assert withdrawals(table(rows + rows[:3])).in_force() == found
 
 
 @given(st.lists(COMMAND, max_size=8), st.lists(MOVE, max_size=5), st.lists(RUN, min_size=1, max_size=10), st.data())
 def test_runs_are_parted_position_by_position(
-    told: list[Any], moves: list[Any], runs: list[dict[str, Any]], data: st.DataObject
+    commanded: list[Any], moves: list[Any], runs: list[dict[str, Any]], data: st.DataObject
 ) -> None:
     """What is withdrawn and what is not make up what was there, and each run keeps its other columns.
 
     A round that is not the last one that a command made is left out as such, be it cancelled or not.
     """
     moved = [row(kind, command, run) | {"round": run["redelivery_count"] + g} for kind, command, run, g in moves]
-    rows = [row(*each) for each in told] + [each | {"deliver_at": DUE} for each in moved]
+    rows = [row(*each) for each in commanded] + [each | {"deliver_at": DUE} for each in moved]
     seen = data.draw(st.integers(0, len(rows)), label="rows that were seen before")
     said = withdrawals(table(rows[:seen]))
     said.follow(withdrawals(table(rows[seen:])))
-    asked = in_model(told)
+    asked = in_model(commanded)
     last: dict[Place, int] = {}
     for each, (*_, run, _) in zip(moved, moves, strict=True):
         last |= {place: max(last.get(place, 0), each["round"]) for place in places(run)}
@@ -135,9 +135,9 @@ def chosen(of: Round, positions: PositionSet) -> Chosen:
 
 
 @given(st.lists(COMMAND, max_size=6), st.integers(1, 4))
-def test_rows_that_are_written_say_what_they_were_made_of(told: list[Any], most: int) -> None:
+def test_rows_that_are_written_say_what_they_were_made_of(commanded: list[Any], most: int) -> None:
     """Also when long runs are cut into pieces."""
-    parts = withdrawals(table([row(*each) for each in told])).in_force()
+    parts = withdrawals(table([row(*each) for each in commanded])).in_force()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(written, "MAX_RUN", most)
         more = {"kind": "cancel", "command_id": "c", "asked": "true"}

@@ -48,8 +48,8 @@ def test_a_submitted_job_delivers_in_order_and_ends_well_on_a_signal(tmp_path: P
 def state_stores(warehouse: Path) -> list[int]:
     """How many stores the schedule has had, by the offsets of its batches."""
     offsets = (warehouse / "_checkpoints/schedule/offsets").glob("[0-9]*")
-    told = {int(file.read_text().partition(f'"{STORES}":"')[2].partition('"')[0]) for file in offsets}
-    return sorted(told)
+    counts = {int(file.read_text().partition(f'"{STORES}":"')[2].partition('"')[0]) for file in offsets}
+    return sorted(counts)
 
 
 def prepared(folder: Path) -> Path:

@@ -29,11 +29,11 @@ PATIENCE_S = 240
 
 def call(*words: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
-    told = {**os.environ, **environment}
+    variables = {**os.environ, **environment}
     return subprocess.run(  # noqa: S603 - our own command
         [*COMMAND, *words],
         cwd=ROOT,
-        env=told,
+        env=variables,
         input=stdin,
         capture_output=True,
         text=True,
@@ -58,8 +58,8 @@ class Service:
         """Start it and wait until the stages are up."""
         self.root, self._log = root, log
         with log.open("w") as file:
-            words, told = [*COMMAND, "run", "--init", "-w", root], {**os.environ, **environment}
-            self.process = subprocess.Popen(words, cwd=ROOT, env=told, stdout=file, stderr=subprocess.STDOUT)  # noqa: S603
+            words, variables = [*COMMAND, "run", "--init", "-w", root], {**os.environ, **environment}
+            self.process = subprocess.Popen(words, cwd=ROOT, env=variables, stdout=file, stderr=subprocess.STDOUT)  # noqa: S603
         until(lambda: "Running on" in self.said or self.process.poll() is not None, "the stages to start")
         assert self.process.poll() is None, self.said
 

@@ -64,8 +64,8 @@ class Shop:
         kinds = ("good", "good", "good", "once", "bad") if len(self.sent) < ROUNDS * EACH // 2 else ("good", "once")
         fresh = [f"{kinds[number % len(kinds)]}-{len(self.sent) + number}" for number in range(EACH)]
         delays = (None, 500, 2_000)
-        told = zip(fresh, (delays[number % 3] for number in range(EACH)), strict=True)
-        send(self.root, [Message(TOPIC, text.encode(), deliver_after_ms=after) for text, after in told])
+        delayed = zip(fresh, (delays[number % 3] for number in range(EACH)), strict=True)
+        send(self.root, [Message(TOPIC, text.encode(), deliver_after_ms=after) for text, after in delayed])
         self.sent += fresh
 
     def kill(self, name: str) -> None:
@@ -129,10 +129,10 @@ def test_everything_is_settled_though_service_and_consumers_are_killed(tmp_path:
         for entry in range(row["first_entry"], row["last_entry"] + 1)
     )
     handed = shop.words("got")
-    told = (
+    report = (
         f"{len(shop.sent)} sent, {sum(handed.values())} handed out, {len(letters)} dead letters, killed {dict(killed)}"
     )
-    print(f"\n{told}")
+    print(f"\n{report}")
     assert set(letters.values()) <= {1}
     assert {each for each in shop.sent if each.startswith("bad")} <= set(letters)
     assert set(rounds.values()) == {1}

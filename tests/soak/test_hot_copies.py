@@ -98,5 +98,5 @@ class Copied(Operated):
 def test_a_copy_of_running_stages_goes_on_and_each_message_comes_once() -> None:
     """Whatever happens between two parts."""
     examples = max(6, settings().max_examples // 100)
-    told = settings(stateful_step_count=25, max_examples=examples, suppress_health_check=list(HealthCheck))
-    run_state_machine_as_test(Copied, settings=told)
+    bounds = settings(stateful_step_count=25, max_examples=examples, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(Copied, settings=bounds)

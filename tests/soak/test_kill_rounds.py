@@ -116,9 +116,9 @@ class Round:
 
     def run_and_kill(self, draw: random.Random, changes: dict[str, int]) -> str | None:
         """Start, kill -9; the last step that was noted before, None when it came to its end first."""
-        told = len(self.steps) + draw.randint(1, self._most)
+        count = len(self.steps) + draw.randint(1, self._most)
         victim, seconds = self.start(changes), draw.uniform(0, MOST_SECONDS)
-        if victim.wait_for(lambda: len(self.steps) >= told):
+        if victim.wait_for(lambda: len(self.steps) >= count):
             try:
                 victim.process.wait(seconds)
             except subprocess.TimeoutExpired:
@@ -297,12 +297,12 @@ class Minds:
     def change(self, sent: Collection[bytes]) -> None:
         """Give a command over a few of the messages that were sent, or take one of the last ones back."""
         keys = self._draw.sample(sorted(sent), min(6, len(sent)))
-        told: HowCommanded = {"where": f"message_key IN ({', '.join(repr(key.decode()) for key in keys)})"}
+        selection: HowCommanded = {"where": f"message_key IN ({', '.join(repr(key.decode()) for key in keys)})"}
         span = timedelta(seconds=self._draw.choice((-20, -5, 5, 20)))
         kinds: tuple[Callable[[], Command], ...] = (
-            lambda: cancel(self._root, "t", **told),
-            lambda: shift(self._root, "t", span=span, **told),
-            lambda: release_now(self._root, "t", **told),
+            lambda: cancel(self._root, "t", **selection),
+            lambda: shift(self._root, "t", span=span, **selection),
+            lambda: release_now(self._root, "t", **selection),
             lambda: undo(self._root, self._draw.choice(self._given[-3:])),
         )
         kind = self._draw.choice(kinds if self._given else kinds[:-1])
@@ -346,8 +346,8 @@ def test_killed_on_the_live_clock_nothing_is_lost_twice_or_early(
     after: dict[bytes, int] = {}
     ahead, minds = lookahead_ms, Minds(root, draw)
     for kill in range(kills + 1):
-        told = profile(tmp_path / "profile.toml", ahead, draw)
-        victim = Victim.begin(["jobs.cli", "run", "-w", root, "--profile", str(told)], tmp_path / "log", tmp_path / "s")
+        path = profile(tmp_path / "profile.toml", ahead, draw)
+        victim = Victim.begin(["jobs.cli", "run", "-w", root, "--profile", str(path)], tmp_path / "log", tmp_path / "s")
         assert victim.wait_for(lambda n=kill: (tmp_path / "log").read_text().count("Running on") > n)  # type: ignore[misc]
         for _ in range(3):
             fresh = {b"%d" % (len(after) + each): draw.randint(0, 30_000) for each in range(40)}

@@ -58,8 +58,8 @@ def one_each(spark: SparkSession) -> DataFrame:
 
 def lines() -> Iterator[str]:
     """Memory of each kind of process, now and at most."""
-    for kind, told in memory(os.getpid()).items():
-        yield f"{kind} {told.resident >> 20:,} MB, at most {told.peak >> 20:,} MB"
+    for kind, used in memory(os.getpid()).items():
+        yield f"{kind} {used.resident >> 20:,} MB, at most {used.peak >> 20:,} MB"
 
 
 def test_a_message_to_each_of_very_many_topics_comes_once(tmp_path: Path) -> None:

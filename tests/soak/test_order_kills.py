@@ -175,7 +175,9 @@ def test_keys_stay_in_order_though_consumers_and_service_are_killed(tmp_path: Pa
     early = [each for each in handed if each.at < each.due]
     twice = [each for each in handed if each.place in acked and each.at > acked[each.place] + _APPENDED_MS]
     broken = out_of_order(handed)
-    told = f"{len(wanted)} sent, {len(handed)} handed out: order broken {broken}, lost {len(lost)}, early {len(early)}"
-    print(f"\n{told}, acknowledged and handed out again {len(twice)}")
+    report = (
+        f"{len(wanted)} sent, {len(handed)} handed out: order broken {broken}, lost {len(lost)}, early {len(early)}"
+    )
+    print(f"\n{report}, acknowledged and handed out again {len(twice)}")
     assert handled, shop.service.log.read_text()[-4_000:]
     assert (broken, len(lost), len(early), len(twice)) == (0, 0, 0, 0)

@@ -61,9 +61,9 @@ def run(root: str, *words: str) -> dict[str, int]:
         except subprocess.TimeoutExpired:
             continue
     assert victim.process.returncode == 0, said(root, words[0])
-    told = ", ".join(f"{kind} {peak >> 20:,} MB" for kind, peak in most.items())
+    peaks = ", ".join(f"{kind} {peak >> 20:,} MB" for kind, peak in most.items())
     print(
-        f"{' '.join(words)}: {time.monotonic() - begun:.0f} s; at most {told}, {sum(most.values()) >> 20:,} MB in all"
+        f"{' '.join(words)}: {time.monotonic() - begun:.0f} s; at most {peaks}, {sum(most.values()) >> 20:,} MB in all"
     )
     return most
 

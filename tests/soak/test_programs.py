@@ -67,8 +67,8 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 def begun(service: Service, notes: Path, seed: int) -> subprocess.Popen[bytes]:
     """A program."""
-    told = [sys.executable, "-W", "ignore", "-m", "tests.support.program_worker", service.stages.root]
-    return subprocess.Popen([*told, str(notes / str(seed)), str(seed)], cwd=ROOT, start_new_session=True)  # noqa: S603 - ours
+    command = [sys.executable, "-W", "ignore", "-m", "tests.support.program_worker", service.stages.root]
+    return subprocess.Popen([*command, str(notes / str(seed)), str(seed)], cwd=ROOT, start_new_session=True)  # noqa: S603 - ours
 
 
 def ran(service: Service, notes: Path) -> dict[int, int]:

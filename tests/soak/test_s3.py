@@ -81,8 +81,8 @@ class Typing:
     def __call__(self, *words: str, module: str = "cli") -> str:
         """A command, run to its end; what it prints."""
         command = [*jobs.module(module, *words), "--warehouse", self.root]
-        told = {**os.environ, "PYTHONPATH": str(ROOT)}
-        said = subprocess.run(command, cwd=self.folder, env=told, check=False, capture_output=True, text=True)  # noqa: S603
+        variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+        said = subprocess.run(command, cwd=self.folder, env=variables, check=False, capture_output=True, text=True)  # noqa: S603
         assert said.returncode == 0, said.stderr
         return said.stdout
 
@@ -170,8 +170,8 @@ class Producer:
 
 def test_a_store_that_goes_away_ends_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All stages wait for it, and go on by themselves: each acknowledged message is delivered once."""
-    with serving("bucket") as told:
-        line = Line(int(told["AWS_ENDPOINT_URL"].rpartition(":")[2]))
+    with serving("bucket") as store:
+        line = Line(int(store["AWS_ENDPOINT_URL"].rpartition(":")[2]))
         for name, value in variables(line.port).items():
             monkeypatch.setenv(name, value)
         s3.files.cache_clear()

@@ -195,8 +195,8 @@ def test_two_active_lines_of_one_subscription(job: Job) -> None:
     job.command("subscribe", "-t", "two", "-s", "s", "--ack", "--start", "earliest")
     line = {"topic": b"two", "subscription": b"s", "tick_ms": 1_000, "active": True, "start": b"earliest"}
     put(job.root, SUBSCRIPTIONS, line | {"type": b"shared", "policies": [(b"ack", b"true"), (b"slots", b"8")]})
-    told = subprocess.run([*COMMAND, "doctor", "-w", job.root, "--json"], cwd=ROOT, capture_output=True, check=False)  # noqa: S603
-    assert b"two_lines" in told.stdout
+    result = subprocess.run([*COMMAND, "doctor", "-w", job.root, "--json"], cwd=ROOT, capture_output=True, check=False)  # noqa: S603
+    assert b"two_lines" in result.stdout
     sent = [b"%d" % number for number in range(10)]
     send(job.root, [Message("two", each) for each in sent])
     got = received(job.root, "two", "s", lambda consumer, message: consumer.acknowledge(message), quiet_ms=8_000)

@@ -66,12 +66,12 @@ def taken_back(key: str) -> Step:
     """Undo the cancel of a key."""
 
     def step(world: World) -> None:
-        assert undo(world.warehouse.root, told(world, key).command_id).command_id is not None, key
+        assert undo(world.warehouse.root, outcome_of(world, key).command_id).command_id is not None, key
 
     return step
 
 
-def told(world: World, key: str) -> Outcome:
+def outcome_of(world: World, key: str) -> Outcome:
     """What became of the cancel of a key."""
     return next(each for each in outcomes(world.warehouse.root, 99) if each.asked == f"message_key = '{key}'")
 
@@ -80,7 +80,7 @@ def became(key: str, *counts: int) -> Step:
     """A cancel was applied, too late, undone, and is being decided for so many."""
 
     def look(world: World) -> None:
-        found = told(world, key)
+        found = outcome_of(world, key)
         assert (found.applied, found.too_late, found.undone, found.deciding) == counts, key
 
     return check(look)

@@ -124,8 +124,8 @@ def rewrite_batches(stage: str) -> Step:
 
 def shifted(line: str, name: str, change: int) -> str:
     """A line of an offset log with another number under a name."""
-    told = json.loads(line) if line.startswith("{") else {}
-    return json.dumps({**told, name: told[name] + change}) if name in told else line
+    note = json.loads(line) if line.startswith("{") else {}
+    return json.dumps({**note, name: note[name] + change}) if name in note else line
 
 
 def ending_elsewhere(topic: str, at: int) -> list[Step]:
@@ -189,9 +189,9 @@ def source_set_back(topic: str, at: int) -> list[Step]:
     def said(world: World) -> None:
         with pytest.raises(SourceBehind) as raised:
             start(world.spark, world.warehouse, "ingest", world.options)
-        told = re.search(r"inbox ends with version (\d+), the stage has read version (\d+)", str(raised.value))
-        assert told
-        assert int(told[1]) + 1 == int(told[2])
+        versions = re.search(r"inbox ends with version (\d+), the stage has read version (\d+)", str(raised.value))
+        assert versions
+        assert int(versions[1]) + 1 == int(versions[2])
 
     return [
         subscribe(topic, "s"),

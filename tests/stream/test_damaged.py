@@ -45,13 +45,13 @@ def repaired(*planted: tuple[str, str, str, Plant]) -> Step:
         world.lose()
         for *_, plant in planted:
             plant(world)
-        told = {(each.what, each.subject): each.remedy for each in found(world.warehouse.root)}
-        assert told.keys() >= {(word, subject) for word, subject, *_ in planted}
+        remedies = {(each.what, each.subject): each.remedy for each in found(world.warehouse.root)}
+        assert remedies.keys() >= {(word, subject) for word, subject, *_ in planted}
         for word, subject, stage, _ in planted:
-            command = re.search(r"delayline rebuild --warehouse \S+ --stage (\S+)", told[word, subject])
+            command = re.search(r"delayline rebuild --warehouse \S+ --stage (\S+)", remedies[word, subject])
             assert command is not None
             assert command[1] == stage
-            if "delete the note" in told[word, subject]:
+            if "delete the note" in remedies[word, subject]:
                 (note,) = notes(world)
                 note.unlink()
         for stage in dict.fromkeys(stage for _, _, stage, _ in planted):

@@ -39,9 +39,9 @@ NAMES = ("s", "plain")
 DEATHS = ("dispatch.counted", "dispatch.rejected", "dispatch.held")
 
 
-def policies(name: str | None = None, **told: object) -> Step:
+def policies(name: str | None = None, **values: object) -> Step:
     """Policies of the topic or of a subscription are set."""
-    return check(lambda world: same(set_policy(world.warehouse.root, "t", name, **told), wanted=True))
+    return check(lambda world: same(set_policy(world.warehouse.root, "t", name, **values), wanted=True))
 
 
 def paused(*, so: bool) -> list[Step]:

@@ -191,8 +191,8 @@ def spoiled() -> list[Step]:
 
     def heal(world: World) -> None:
         world.end()
-        (told,) = (each for each in all_found(world.warehouse.root) if each.what == "column_changed")
-        command = re.search(r"RESTORE TABLE \S+ TO VERSION AS OF \d+", told.remedy)
+        (finding,) = (each for each in all_found(world.warehouse.root) if each.what == "column_changed")
+        command = re.search(r"RESTORE TABLE \S+ TO VERSION AS OF \d+", finding.remedy)
         assert command is not None
         world.spark.sql(command[0])
         assert "column_changed" not in {each.what for each in all_found(world.warehouse.root)}

@@ -82,8 +82,8 @@ def guarded(condition: str = UNPAID) -> Step:
 
     def step(world: World) -> None:
         for name in NAMES:
-            told = {"guard": condition, "guard_tables": {"paid": paid(world)}}
-            assert set_policy(world.warehouse.root, "t", name, **told)
+            values = {"guard": condition, "guard_tables": {"paid": paid(world)}}
+            assert set_policy(world.warehouse.root, "t", name, **values)
 
     return check(step)
 
@@ -299,6 +299,6 @@ def test_a_message_on_which_a_guard_fails_waits_alone_whatever_dies(play: Play) 
 
 def fails_on(number: int, world: World) -> None:
     """People are told on how many messages the guards fail."""
-    told = {each.subscription: each.guard_error or "" for each in pending(world.warehouse.root).backlogs}
-    assert told.pop("other") == ""
-    assert [each.startswith(f"on {number} messages:") for each in told.values()] == [True, True]
+    errors = {each.subscription: each.guard_error or "" for each in pending(world.warehouse.root).backlogs}
+    assert errors.pop("other") == ""
+    assert [each.startswith(f"on {number} messages:") for each in errors.values()] == [True, True]

@@ -100,12 +100,12 @@ class Dying(KafkaTopic):
             def __getattr__(self, attribute: str) -> Any:  # noqa: ANN401 - of the client
                 return getattr(made, attribute)
 
-            def commit_transaction(self, *told: Any) -> None:  # noqa: ANN401 - of the client
+            def commit_transaction(self, *args: Any) -> None:  # noqa: ANN401 - of the client
                 now = next(calls)
                 if now == "before":
                     made.flush()
                     raise Killed
-                commit(*told)
+                commit(*args)
                 if now == "behind":
                     raise Killed
 

@@ -43,9 +43,9 @@ def topic(kafka: Broker, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def source(kafka: Broker, of: str, **told: Any) -> Source:  # noqa: ANN401 - of a profile
+def source(kafka: Broker, of: str, **columns: Any) -> Source:  # noqa: ANN401 - of a profile
     """What a profile says; a due time that every record has."""
-    return Source("orders", f"kafka://{kafka.servers}/{of}", **({"deliver_at": "timestamp"} | told))
+    return Source("orders", f"kafka://{kafka.servers}/{of}", **({"deliver_at": "timestamp"} | columns))
 
 
 def payloads(root: str) -> list[str]:
@@ -90,14 +90,14 @@ def test_key_headers_and_value_go_in_and_out_without_loss(
 def test_expressions_of_the_profile_make_the_columns(spark: SparkSession, root: str, kafka: Broker, topic: str) -> None:
     """From what is in the record; what they do not say is the record's own."""
     kafka.send(topic, {"key": "7", "value": '{"after": 5000, "kind": "a"}'})
-    told = {
+    columns = {
         "topic": "concat(topic, '-partition-', partition)",
         "deliver_at": None,
         "deliver_after_ms": "CAST(get_json_object(CAST(value AS STRING), '$.after') AS BIGINT)",
         "properties": "map_concat(coalesce(properties, map()), map('offset', CAST(offset AS STRING)))",
         "payload": "get_json_object(CAST(value AS STRING), '$.kind')",
     }
-    take_all(spark, root, source(kafka, topic, **told))
+    take_all(spark, root, source(kafka, topic, **columns))
     (row,) = inbox(root)
     assert row["topic"].startswith(f"{topic}-partition-")
     assert (row["deliver_after_ms"], row["payload"], row["properties"]) == (5_000, b"a", [("offset", "0")])
@@ -108,8 +108,8 @@ def test_a_row_without_the_due_time_that_the_profile_states_is_refused(
 ) -> None:
     """It would be delivered at once; its neighbours are taken, and the row says why and where it is."""
     kafka.send(topic, {"key": "k", "value": "soon"}, {"key": "k", "value": "1700000000000"})
-    told = {"deliver_at": "timestamp_millis(CAST(CAST(value AS STRING) AS BIGINT))"}
-    take_all(spark, root, source(kafka, topic, **told))
+    columns = {"deliver_at": "timestamp_millis(CAST(CAST(value AS STRING) AS BIGINT))"}
+    take_all(spark, root, source(kafka, topic, **columns))
     good, bad = inbox(root)
     assert (good["deliver_after_ms"], good["deliver_at"]) == (None, datetime.fromtimestamp(1_700_000_000, UTC))
     assert bad["deliver_after_ms"] == REFUSED_MS
@@ -193,10 +193,10 @@ def test_a_topic_that_is_made_again_while_it_is_read_is_seen(
 
 def test_what_cannot_be_is_refused_at_the_start(spark: SparkSession, root: str, kafka: Broker, topic: str) -> None:
     """The error names the field of the profile."""
-    for told in ({"deliver_at": "nowhere"}, {"topic": "1 +"}, {"deliver_at": "offset"}, {"properties": "key"}):
+    for columns in ({"deliver_at": "nowhere"}, {"topic": "1 +"}, {"deliver_at": "offset"}, {"properties": "key"}):
         with pytest.raises(BadSetting) as refused:
-            take_all(spark, root, source(kafka, topic, **told))
-        assert refused.value.field == f"source.orders.{next(iter(told))}"
+            take_all(spark, root, source(kafka, topic, **columns))
+        assert refused.value.field == f"source.orders.{next(iter(columns))}"
     with pytest.raises(BadSetting) as missing:
         take_all(spark, root, source(kafka, "nothing-of-this-name"))
     assert missing.value.field == "source.orders.from"

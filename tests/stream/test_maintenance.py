@@ -130,8 +130,8 @@ class Witness:
         if self.maintained:
             self.done.append(sharply(world.spark, world.warehouse, 2 * HOUR))
         sound(root)
-        told = pending(root)
-        self.backlogs.append((told.backlogs, told.in_inbox))
+        found = pending(root)
+        self.backlogs.append((found.backlogs, found.in_inbox))
 
 
 @pytest.fixture(autouse=True)

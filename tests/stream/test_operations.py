@@ -69,8 +69,8 @@ class InThisProcess:
 
     def profile(self, path: Path) -> Profile:
         """A profile with a virtual clock, and maintenance by command only."""
-        told = read_profile(path)
-        return replace(told, options=replace(told.options, clock=VirtualClock(), upkeep=None))
+        stated = read_profile(path)
+        return replace(stated, options=replace(stated.options, clock=VirtualClock(), upkeep=None))
 
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let the commands find the session, the clock and the end of a service."""

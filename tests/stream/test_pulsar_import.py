@@ -46,18 +46,18 @@ def topic(pulsar: Broker, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def wanted(pulsar: Broker, topic: str, **told: Any) -> Wanted:  # noqa: ANN401 - fields
+def wanted(pulsar: Broker, topic: str, **fields: Any) -> Wanted:  # noqa: ANN401 - fields
     """All that waits for the subscription `s`, and what is taken is acknowledged."""
-    base = {"to": "orders", "margin_ms": SOON_MS, "acknowledge": True, **told}
+    base = {"to": "orders", "margin_ms": SOON_MS, "acknowledge": True, **fields}
     return Wanted(pulsar.service, pulsar.admin_url, topic, "s", **base)
 
 
-def send(pulsar: Broker, topic: str, *names: str, due_ms: int | None = None, **told: Any) -> None:  # noqa: ANN401 - the client's
+def send(pulsar: Broker, topic: str, *names: str, due_ms: int | None = None, **options: Any) -> None:  # noqa: ANN401 - the client's
     """Send messages; their payloads are their names."""
     with pulsar.connected() as found:
         producer = found.create_producer(f"persistent://{topic}", batching_enabled=due_ms is None)
         for name in names:
-            producer.send_async(name.encode(), lambda *_: None, deliver_at=due_ms, **told)
+            producer.send_async(name.encode(), lambda *_: None, deliver_at=due_ms, **options)
         producer.flush()
 
 
@@ -130,8 +130,8 @@ def dies_in(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     """Let an import die in the method, when it is called for the second commit."""
     calls, true = iter([False, True]), getattr(_Partition, method)
 
-    def dying(self: Any, *told: Any, **named: Any) -> Any:  # noqa: ANN401 - of the method
-        found = true(self, *told, **named)
+    def dying(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - of the method
+        found = true(self, *args, **named)
         if next(calls):
             raise Killed
         return found
@@ -163,10 +163,10 @@ def _failing_at_second() -> Callable[..., int]:
 
     calls = iter([False, True])
 
-    def appended(*told: Any, **named: Any) -> int:  # noqa: ANN401 - of the function
+    def appended(*args: Any, **named: Any) -> int:  # noqa: ANN401 - of the function
         if next(calls):
             raise Killed
-        return append(*told, **named)
+        return append(*args, **named)
 
     return appended
 
@@ -252,5 +252,5 @@ def test_progress_and_figures_are_printed(root: str, pulsar: Broker, topic: str)
     words = ["import", "pulsar", "--warehouse", root, *where, "--json"]
     result = invoke(words)
     assert "1 of 1 examined, 1 taken" in result.stderr
-    (told,) = json.loads(result.stdout)
-    assert (told["partition"], told["taken"], told["acknowledged"]) == (topic, 1, 0)
+    (figures,) = json.loads(result.stdout)
+    assert (figures["partition"], figures["taken"], figures["acknowledged"]) == (topic, 1, 0)

@@ -41,18 +41,18 @@ def topic(pulsar: Broker, request: pytest.FixtureRequest) -> str:
     return pulsar.create(request.node.name.replace("[", "-").replace("]", ""), 2)
 
 
-def source(pulsar: Broker, topic: str, **told: Any) -> Source:  # noqa: ANN401 - of a profile
+def source(pulsar: Broker, topic: str, **columns: Any) -> Source:  # noqa: ANN401 - of a profile
     """What a profile says; a due time that every message has."""
-    return Source("orders", f"{pulsar.service}/{topic}", **({"deliver_at": "publish_time"} | told))
+    return Source("orders", f"{pulsar.service}/{topic}", **({"deliver_at": "publish_time"} | columns))
 
 
-def send(pulsar: Broker, topic: str, names: Sequence[str], *, batches: bool = False, **told: Any) -> None:  # noqa: ANN401 - the client's
+def send(pulsar: Broker, topic: str, names: Sequence[str], *, batches: bool = False, **options: Any) -> None:  # noqa: ANN401 - the client's
     """Send messages; their payloads are their names."""
     settings = {"batching_enabled": batches, "batching_max_publish_delay_ms": 1_000}
     with pulsar.connected() as found:
         producer = found.create_producer(f"persistent://{topic}", **settings)
         for name in names:
-            producer.send_async(name.encode(), lambda *_: None, **told)
+            producer.send_async(name.encode(), lambda *_: None, **options)
         producer.flush()
 
 
@@ -165,13 +165,13 @@ def test_the_rest_interface_says_how_far_a_source_is_behind(
     take_all(spark, root, wanted)
     found = SourceStates(Files(), root).get("orders")
     assert found is not None
-    told = {"endOffset": found.place}
-    assert PulsarSource(wanted).behind(told) == 0
+    progress = {"endOffset": found.place}
+    assert PulsarSource(wanted).behind(progress) == 0
     send(pulsar, topic, names(10, 17))
-    assert PulsarSource(wanted).behind(told) == 7
-    assert "`admin`" in str(PulsarSource(source(pulsar, topic)).behind(told))
+    assert PulsarSource(wanted).behind(progress) == 7
+    assert "`admin`" in str(PulsarSource(source(pulsar, topic)).behind(progress))
     assert "no answer from 127.0.0.1:9" in str(
-        PulsarSource(source(pulsar, topic, admin="http://127.0.0.1:9")).behind(told)
+        PulsarSource(source(pulsar, topic, admin="http://127.0.0.1:9")).behind(progress)
     )
 
 

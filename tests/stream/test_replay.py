@@ -102,10 +102,10 @@ def test_a_replay_delivers_every_message_once_to_each_subscription_and_never_ear
 
 def test_one_instant_is_one_release_in_the_stated_order() -> None:
     """Within a release by bucket, exact time and position; releases follow the clock."""
-    told = in_order(first())
+    deliveries = in_order(first())
     names = DELIVERIES.schema.names
     columns = [names.index(name) for name in ("batch_id", "released_at", "due_time")]
-    keys = [tuple(row[column] for column in columns) for row in told]
+    keys = [tuple(row[column] for column in columns) for row in deliveries]
     assert keys == sorted(keys)
     assert len({batch for batch, _, _ in keys}) == len({instant for _, instant, _ in keys}) == len(COURSE)
 

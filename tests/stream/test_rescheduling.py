@@ -87,12 +87,12 @@ def taken_back(key: str) -> Step:
     """Undo the last command over a key."""
 
     def step(world: World) -> None:
-        assert undo(world.warehouse.root, told(world, key).command_id).command_id is not None, key
+        assert undo(world.warehouse.root, outcome_of(world, key).command_id).command_id is not None, key
 
     return step
 
 
-def told(world: World, key: str, place: int = 0) -> Outcome:
+def outcome_of(world: World, key: str, place: int = 0) -> Outcome:
     """What became of a command over a key; the last one is the first."""
     return [each for each in outcomes(world.warehouse.root, 99) if each.asked == f"message_key = '{key}'"][place]
 
@@ -101,7 +101,7 @@ def became(key: str, *counts: int, place: int = 0) -> Step:
     """A command was applied, too late, undone, and is being decided for so many."""
 
     def look(world: World) -> None:
-        found = told(world, key, place)
+        found = outcome_of(world, key, place)
         assert (found.applied, found.too_late, found.undone, found.deciding) == counts, key
 
     return check(look)

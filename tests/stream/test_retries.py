@@ -220,8 +220,13 @@ def schedule_rebuilt(topic: str) -> list[Step]:
         rows = [row for row in world.rows(SEGMENTS) if row["kind"] == "rebuild"]
         newest = max(row["batch_id"] for row in rows)
         mine = [row for row in rows if row["batch_id"] == newest and row["topic"] == topic]
-        told = [(row["redelivery_count"], row["cause"], row["count"]) for row in mine]
-        assert sorted(told, key=str) == [(1, "nack", 1), (2, "ack_timeout", 1), (3, "nack", 1), *[(None, None, 1)] * 2]
+        chunks = [(row["redelivery_count"], row["cause"], row["count"]) for row in mine]
+        assert sorted(chunks, key=str) == [
+            (1, "nack", 1),
+            (2, "ack_timeout", 1),
+            (3, "nack", 1),
+            *[(None, None, 1)] * 2,
+        ]
 
     coarse: dict[str, Any] = {"subscription": "coarse", "tick_ms": 1_000}
     return [

@@ -115,9 +115,9 @@ def test_what_is_acknowledged_is_settled_and_the_rest_stays_open_over_a_restart(
 
 def test_a_subscription_that_does_not_acknowledge_costs_nothing(day: Day) -> None:
     """Nothing is written for it, neither when it alone is there nor beside one that does."""
-    told = {row["topic"] for row in day.world.rows(CURSORS)}
+    topics = {row["topic"] for row in day.world.rows(CURSORS)}
     assert day.seen["rows while nobody acknowledges"] == []
-    assert told == {"acked", "failed", "dead", "refused", "back"}
+    assert topics == {"acked", "failed", "dead", "refused", "back"}
 
 
 def test_what_failed_is_put_back_for_its_delay_or_for_the_backoff(day: Day) -> None:
@@ -135,9 +135,9 @@ def test_a_dead_letter_is_sent_once_with_where_it_comes_from(day: Day) -> None:
     """Redelivered never: the first failure is the last one."""
     letters = [row.asDict(recursive=True) for row in day.world.rows(INBOX) if row["topic"] == "dead-s-DLQ"]
     assert [bytes(row["payload"]) for row in letters] == [b"bad"]
-    told = letters[0]["properties"]
-    assert told.pop("delayline.position").count(":") == 1
-    assert told == {
+    properties = letters[0]["properties"]
+    assert properties.pop("delayline.position").count(":") == 1
+    assert properties == {
         "delayline.topic": "dead",
         "delayline.subscription": "s",
         "delayline.redelivery_count": "0",

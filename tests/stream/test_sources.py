@@ -48,9 +48,9 @@ def append(table: str, *names: str) -> None:
     write_deltalake(table, pa.table({"name": names, "wait": [1_000] * len(names)}), mode="append")
 
 
-def source(table: str, name: str = "theirs", **told: str) -> Source:
+def source(table: str, name: str = "theirs", **stated: str) -> Source:
     """What a profile says of it."""
-    columns: Mapping[str, str] = {"topic": "'t'", "payload": "name", "deliver_after_ms": "wait"} | told
+    columns: Mapping[str, str] = {"topic": "'t'", "payload": "name", "deliver_after_ms": "wait"} | stated
     return Source(name, f"delta:{table}", **columns)  # type: ignore[arg-type] # texts all
 
 
@@ -90,9 +90,9 @@ def test_what_a_merge_inserts_is_taken_and_what_it_changes_is_counted(
     assert [(row["payload"], row["deliver_after_ms"]) for row in taken] == [
         *((name, 1_000) for name in (b"a", b"b", b"b")), (b"c", 3_000), (b"c", 3_000), (b"d", 1_000)
     ]  # fmt: skip
-    told = [row for row in inbox(root) if row["payload"] is None]
-    assert all((row["topic"], row["deliver_after_ms"]) == ("source-theirs", REFUSED_MS) for row in told)
-    problems = sorted(dict(row["properties"])[REFUSED] for row in told)
+    refused = [row for row in inbox(root) if row["payload"] is None]
+    assert all((row["topic"], row["deliver_after_ms"]) == ("source-theirs", REFUSED_MS) for row in refused)
+    problems = sorted(dict(row["properties"])[REFUSED] for row in refused)
     assert [re.sub("of .* is", "is", each) for each in problems] == [
         "source theirs: version 1 (MERGE) is no append, 1 rows are not taken in",
         "source theirs: version 3 (UPDATE) is no append, 2 rows are not taken in",
@@ -176,9 +176,9 @@ def put(folder: Path, kind: str, *names: str, modified: float | None = None) -> 
     made.rename(folder / f"{names[0]}.{kind}")
 
 
-def files(folder: Path, kind: str = "json", **told: str) -> Source:
+def files(folder: Path, kind: str = "json", **stated: str) -> Source:
     """What a profile says of a folder."""
-    columns: Mapping[str, str] = {"topic": "'t'", "payload": "name", "deliver_after_ms": "wait"} | told
+    columns: Mapping[str, str] = {"topic": "'t'", "payload": "name", "deliver_after_ms": "wait"} | stated
     header = "?header=true" if kind == "csv" else ""
     return Source("theirs", f"{kind}:{folder}{header}", columns="name STRING, wait BIGINT", **columns)  # type: ignore[arg-type] # texts all
 
@@ -233,9 +233,9 @@ def test_a_link_that_leads_out_of_a_folder_is_not_followed(
     (folder / f"d.{kind}").symlink_to(secret / f"password.{kind}")
     take_all(spark, root, files(folder, kind))
     assert [row["payload"] for row in inbox(root) if row["payload"] is not None] == [b"a", b"a"]
-    told = [dict(row["properties"])[REFUSED] for row in inbox(root) if row["payload"] is None]
+    problems = [dict(row["properties"])[REFUSED] for row in inbox(root) if row["payload"] is None]
     problem = "is not taken: a link leads out of the folder"
-    assert sorted(told) == [f"source theirs: {folder}/{name}.{kind} {problem}" for name in "cd"]
+    assert sorted(problems) == [f"source theirs: {folder}/{name}.{kind} {problem}" for name in "cd"]
 
 
 @pytest.mark.parametrize("step", ["files", "inbox"])

@@ -32,7 +32,7 @@ def look(name: str) -> Step:
     return check(step)
 
 
-def told(scripts: dict[str, list[Step]]) -> list[str]:
+def steps_of(scripts: dict[str, list[Step]]) -> list[str]:
     """The steps of scripts that are played together, in words."""
     return [f"{name} {words(step)}" for name, step in together(scripts)]
 
@@ -58,7 +58,7 @@ def test_an_instant_is_reached_once_and_each_looks_before_the_next_one() -> None
         "a": [append(), advance(1), look("first"), append(), look("sent"), advance(3), look("last")],
         "b": [look("begin"), advance(1), look("then"), advance(2), look("last")],
     }
-    assert told(scripts) == [
+    assert steps_of(scripts) == [
         *("b begin", "a append", "all 1", "a first", "b then"),
         *("all 2", "b last", "a append", "a sent", "all 3", "a last"),
     ]
@@ -71,7 +71,7 @@ def test_one_restart_is_for_all_who_want_it() -> None:
         "b": [advance(1), look("before"), restart(), advance(2)],
         "c": [advance(1), restart(partitions=3), advance(2)],
     }
-    assert told(scripts) == [
+    assert steps_of(scripts) == [
         *("all 1", "b before", "a restart", "a first", "c restart {'partitions': 3}", "all 2"),
     ]
 
@@ -82,14 +82,14 @@ def test_who_dies_comes_back_before_others_look() -> None:
         "a": [advance(1), look("first"), advance(2)],
         "b": [kill_after("step"), advance(1), look("dead"), restart(), look("alive"), append(), advance(2)],
     }
-    assert told(scripts) == [
+    assert steps_of(scripts) == [
         *("b kill step", "all 1", "b dead", "b restart", "b alive", "a first", "b append", "all 2"),
     ]
 
 
 def test_a_script_may_end_with_what_nobody_waits_for() -> None:
     """Its last steps come when the others are done."""
-    assert told({"a": [append()], "b": [advance(1), look("last")]}) == ["all 1", "b last", "a append"]
+    assert steps_of({"a": [append()], "b": [advance(1), look("last")]}) == ["all 1", "b last", "a append"]
 
 
 def test_a_look_that_fails_is_kept_for_its_own_script() -> None:

@@ -18,9 +18,9 @@ _COARSE = 61_440
 """After a delay of 61 s buckets are 512 ms wide; this is the end of one, in ms after T0."""
 
 
-def policies(topic: str, **told: int | str) -> Step:
+def policies(topic: str, **stated: int | str) -> Step:
     """Policies of a topic are set."""
-    values: dict[str, Any] = dict(told)
+    values: dict[str, Any] = dict(stated)
     return check(lambda world: same(set_policy(world.warehouse.root, topic, **values), wanted=True))
 
 

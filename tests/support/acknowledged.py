@@ -37,9 +37,9 @@ def settled(
     blocks: dict[int, bytes | None] = {CURSOR_HEAD: cursor.head, **dict.fromkeys(gone), **cursor.blocks}
     if leases is not None:
         blocks[CURSOR_LEASES] = pack_leases(leases)
-    told = {"topic": "t", "subscription": name, "life": 1, "batch_id": batch}
-    told |= {"events": noted["events"], "released": noted["released"]}
-    rows = [told | {"block": number, "bytes": data} for number, data in blocks.items()]
+    columns = {"topic": "t", "subscription": name, "life": 1, "batch_id": batch}
+    columns |= {"events": noted["events"], "released": noted["released"]}
+    rows = [columns | {"block": number, "bytes": data} for number, data in blocks.items()]
     note = json.dumps({"stage": "settle", "owner": "o", "batch": batch, "note": noted})
     properties = CommitProperties(custom_metadata={"userMetadata": note})
     write_deltalake(open_table(root, CURSORS), rows_of(CURSORS, rows), mode="append", commit_properties=properties)

@@ -89,8 +89,8 @@ class Schedule:
         self._files, self._path = Files(), warehouse.path(SEGMENTS)
         self._sink = Sink(session, warehouse, REDELIVERY, SCHEDULE, self.book.wrote)
         self.sinks = [self._sink]
-        told = self.book.text(_STATE)
-        self.waiting = [] if told is None else [Placed(*each) for each in json.loads(told)]
+        text = self.book.text(_STATE)
+        self.waiting = [] if text is None else [Placed(*each) for each in json.loads(text)]
 
     def step(self, instant: int) -> None:
         """Take in what is new, and release what is due, unless there is nothing to do; first a batch that died."""
@@ -121,12 +121,12 @@ class Schedule:
 def _placed(row: dict[str, Any]) -> Iterator[Placed]:
     for who in row["subscriptions"] if row["chunk"] is not None else ():
         of = row["topic"], who["name"], who["life"], who["tick_ms"]
-        told = row["redelivery_count"] or 0, row["round"], row["cause"] or "due"
+        release = row["redelivery_count"] or 0, row["round"], row["cause"] or "due"
         runs = Chunk.from_bytes(row["chunk"]).runs()
         columns = (runs.due, runs.ledger_ids, runs.first_entries, runs.last_entries)
         for run in zip(*(each.tolist() for each in columns), strict=True):
             due, ledger, first, last = run
-            yield Placed(of, due, ledger, first, last, *told)
+            yield Placed(of, due, ledger, first, last, *release)
 
 
 def _row(each: Placed, instant: int, batch: int) -> dict[str, Any]:

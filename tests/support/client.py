@@ -74,8 +74,8 @@ def retry_row(places: Sequence[tuple[int, int]], due: int, subscription: str = "
     chunk = encode_chunk([ledger for ledger, _ in places], [entry for _, entry in places], [due] * len(places), 1)
     listener = {"subscriptions": [{"name": subscription, "life": 1, "tick_ms": 1}], "kind": "retry"}
     times = dict.fromkeys(("segment_start", "first_due", "last_due"), at(due))
-    told = {"count": len(places), "redelivery_count": count, "cause": "nack", "chunk": chunk, "batch_id": 1}
-    return {"topic": "t", **listener, **times, **told}
+    columns = {"count": len(places), "redelivery_count": count, "cause": "nack", "chunk": chunk, "batch_id": 1}
+    return {"topic": "t", **listener, **times, **columns}
 
 
 def put(root: str, table: Table, *rows: dict[str, Any]) -> None:

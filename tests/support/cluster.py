@@ -68,9 +68,9 @@ class Site:
         words += ["--profile", str(PROFILE), "--warehouse", str(warehouse)]
         usual = {"spark.driver.memory": "1g"} | {f"spark.{each}.extraJavaOptions": QUICK_JVM for each in _JVMS}
         command = standalone.submit(self.cluster.url, [standalone.DELTA], usual | conf, words)
-        told = {"PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": sys.executable}
-        told |= {"SPARK_HOME": str(standalone.HOME), "SPARK_LOCAL_IP": standalone.HERE, "PYTHONPATH": ""}
-        with started(command, folder, **told) as process:
+        variables = {"PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": sys.executable}
+        variables |= {"SPARK_HOME": str(standalone.HOME), "SPARK_LOCAL_IP": standalone.HERE, "PYTHONPATH": ""}
+        with started(command, folder, **variables) as process:
             yield process
 
 
@@ -79,8 +79,8 @@ def site(folder: Path, workers: int) -> Iterator[Site]:
     """A cluster with so many workers of one core, the zip, and the Python of the nodes."""
     shipped, python = package(folder), node_python(folder / "env")
     # Workers hand their environment down: nothing of ours may be found there.
-    told = {"PYTHONPATH": "", "PYSPARK_PYTHON": str(python), "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM}
-    with standalone.cluster(folder / "cluster", workers, environment=told) as found:
+    variables = {"PYTHONPATH": "", "PYSPARK_PYTHON": str(python), "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM}
+    with standalone.cluster(folder / "cluster", workers, environment=variables) as found:
         yield Site(found, shipped, python)
 
 

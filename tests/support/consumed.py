@@ -244,8 +244,8 @@ class World:
 
     def consumer(self, engine: Engine, name: str = "a", **options: Any) -> Consumer:  # noqa: ANN401 - as they are
         """A consumer."""
-        told = ConsumerOptions(ConsumerType(self.kind.value), name, **options)
-        return new_consumer(engine, [TOPIC], SUBSCRIPTION, told)
+        choices = ConsumerOptions(ConsumerType(self.kind.value), name, **options)
+        return new_consumer(engine, [TOPIC], SUBSCRIPTION, choices)
 
     def joined(self, name: str = "a", **options: Any) -> Consumer:  # noqa: ANN401 - as they are
         """A consumer in a process of its own, which has its part."""

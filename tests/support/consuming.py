@@ -20,8 +20,8 @@ def acknowledging(topic: str, name: str, tick_ms: int = 1, kind: str = "exclusiv
     def step(world: World) -> None:
         texts = {"ack": "true"} | {policy: str(value) for policy, value in policies.items()}
         line = {"topic": topic, "subscription": name, "type": kind, "start": "latest", "tick_ms": tick_ms}
-        told = [line | {"active": True, "policies": texts}]
-        deltars.append(world.warehouse.root, SUBSCRIPTIONS, deltars.rows_of(SUBSCRIPTIONS, told))
+        lines = [line | {"active": True, "policies": texts}]
+        deltars.append(world.warehouse.root, SUBSCRIPTIONS, deltars.rows_of(SUBSCRIPTIONS, lines))
 
     return step
 
@@ -35,19 +35,26 @@ def said(*rows: dict[str, object]) -> Step:
     return step
 
 
-def says(kind: str, *payloads: str, name: str = "s", topic: str = "t", **told: object) -> Step:
+def says(kind: str, *payloads: str, name: str = "s", topic: str = "t", **columns: object) -> Step:
     """A consumer names deliveries, found by their payloads; the last one of each."""
 
     def step(world: World) -> None:
         found = {bytes(row["payload"]).decode(): row for row in deliveries(world, name, topic)}
-        said(*(_event(kind, found[each].asDict(), told) for each in payloads))(world)
+        said(*(_event(kind, found[each].asDict(), columns) for each in payloads))(world)
 
     return step
 
 
-def _event(kind: str, row: dict[str, object], told: dict[str, object]) -> dict[str, object]:
+def _event(kind: str, row: dict[str, object], columns: dict[str, object]) -> dict[str, object]:
     copied = {name: row[name] for name in ("topic", "subscription", "life", "ledger_id", "redelivery_count")}
-    return {"kind": kind, **copied, "first_entry": row["entry_id"], "last_entry": row["entry_id"], "at": at(0), **told}
+    return {
+        "kind": kind,
+        **copied,
+        "first_entry": row["entry_id"],
+        "last_entry": row["entry_id"],
+        "at": at(0),
+        **columns,
+    }
 
 
 def deliveries(world: World, name: str = "s", topic: str = "t") -> list:  # type: ignore[type-arg] # rows of Spark
@@ -84,9 +91,9 @@ def standing(world: World, topic: str = "t", name: str = "s", life: int = 1) -> 
     for row in world.rows(CURSORS):
         if (row["topic"], row["subscription"], row["life"]) == (topic, name, life):
             newest[row["block"]] = max(newest[row["block"]], (row["batch_id"], row["bytes"]), key=lambda each: each[0])
-    told = {block: bytes(data) for block, (_, data) in newest.items() if data is not None}
-    blocks = {block: data for block, data in told.items() if block >= 0}
-    return Standing(Outstanding.restore(told[CURSOR_HEAD], blocks), unpack_leases(told[CURSOR_LEASES]))
+    bytes_of = {block: bytes(data) for block, (_, data) in newest.items() if data is not None}
+    blocks = {block: data for block, data in bytes_of.items() if block >= 0}
+    return Standing(Outstanding.restore(bytes_of[CURSOR_HEAD], blocks), unpack_leases(bytes_of[CURSOR_LEASES]))
 
 
 def held_back(world: World) -> Counter[str]:

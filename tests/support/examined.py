@@ -76,8 +76,8 @@ def healthy(root: str) -> None:
 
 def commit(root: str, table: Table, rows: list[Row], stage: str, note: Row, batch: int = 0) -> None:
     """Append rows in one commit with a note of a stage."""
-    told = json.dumps({"stage": stage, "owner": OWNERS[stage], "batch": batch, "note": note})
-    properties = CommitProperties(custom_metadata={"userMetadata": told})
+    metadata = json.dumps({"stage": stage, "owner": OWNERS[stage], "batch": batch, "note": note})
+    properties = CommitProperties(custom_metadata={"userMetadata": metadata})
     write_deltalake(open_table(root, table), rows_of(table, rows), mode="append", commit_properties=properties)
 
 
@@ -98,8 +98,8 @@ def marker(name: str | None = None) -> Row:
     """A row by which ingest says how far it has come, or who has joined."""
     listeners = [] if name is None else [{"name": name, "life": 0, "tick_ms": 1}]
     row = {"topic": "t" if name else "", "subscriptions": listeners, "count": 0, "kind": "marker", "batch_id": 0}
-    told = {"loaded_until": at(2 * NOW), "next_ledger": 1, "marker": 1}
-    return {**row, **told, "first_ledger": None if name is None else 0}
+    columns = {"loaded_until": at(2 * NOW), "next_ledger": 1, "marker": 1}
+    return {**row, **columns, "first_ledger": None if name is None else 0}
 
 
 def run_row(name: str, first: int, last: int, due_s: int, ledger: int = 0, **more: Any) -> Row:  # noqa: ANN401
@@ -114,8 +114,8 @@ def delivery(row: Row, name: str) -> Row:
     kept = {
         column: row[column] for column in ("topic", "ledger_id", "entry_id", "due_time", "publish_time", "deliver_at")
     }
-    told = {"subscription": name, "life": 1, "released_at": at(NOW), "redelivery_count": 0, "cause": "due"}
-    return {**kept, **told, "batch_id": 0, "sequence": 1, "payload": b""}
+    columns = {"subscription": name, "life": 1, "released_at": at(NOW), "redelivery_count": 0, "cause": "due"}
+    return {**kept, **columns, "batch_id": 0, "sequence": 1, "payload": b""}
 
 
 def publication() -> Row:
@@ -138,8 +138,8 @@ def prepare(root: str, number: int, *rows: Row, version: int = 2) -> Path:
     folder = Path(path_of(root, DELIVERIES))
     file = folder / f"prepared-{number}.parquet"
     pq.write_table(rows_of(DELIVERIES, list(rows)), file)
-    told = {"path": file.name, "size": file.stat().st_size, "modified": 0, "rows": len(rows), "stats": "{}"}
-    part = {"number": number, "first_due": 0, "last_due": 2 * NOW, "files": [told]}
+    file_entry = {"path": file.name, "size": file.stat().st_size, "modified": 0, "rows": len(rows), "stats": "{}"}
+    part = {"number": number, "first_due": 0, "last_due": 2 * NOW, "files": [file_entry]}
     noted = {"owner": "d", "batch": 1, "released_at": NOW, "source": [version, -1], "parts": [part]}
     (folder / "_prepared").mkdir(exist_ok=True)
     (folder / "_prepared" / f"{number}.json").write_text(json.dumps(noted))

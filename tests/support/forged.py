@@ -18,8 +18,8 @@ INFO = {"commitInfo": {"timestamp": 0, "operation": "WRITE"}}
 
 def add(path: str, size: int = 1, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a stranger says
     """The action that adds a file; `more` are further fields, or others in their place."""
-    told = {"path": path, "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
-    return {"add": told | {"stats": '{"numRecords": 1}'} | more}
+    file = {"path": path, "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
+    return {"add": file | {"stats": '{"numRecords": 1}'} | more}
 
 
 def file_of(root: str, table: Table, path: str, rows: Sequence[Mapping[str, Any]]) -> int:

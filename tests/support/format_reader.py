@@ -374,7 +374,7 @@ def read_group(data: bytes) -> dict[bytes, Member]:
     indexes = [read_index(cursor.take(size)) for size in sizes]
     cursor.end()
     need(all(index.count == count for index, count in zip(indexes, counts, strict=True)), "counts")
-    members = (Member(*told) for told in zip(ticks, dues, counts, indexes, strict=True))
+    members = (Member(*fields) for fields in zip(ticks, dues, counts, indexes, strict=True))
     return dict(zip(names, members, strict=True))
 
 

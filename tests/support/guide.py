@@ -64,20 +64,20 @@ def steps(page: str) -> Iterator[tuple[str, str, str | None]]:
 class Differs(Exception):
     """A block printed something else than the page says."""
 
-    def __init__(self, printed: str, told: str) -> None:
+    def __init__(self, printed: str, expected: str) -> None:
         """Show both."""
-        super().__init__(f"printed was:\n{printed}\nthe page says:\n{told}")
-        self.printed, self.told = printed, told
+        super().__init__(f"printed was:\n{printed}\nthe page says:\n{expected}")
+        self.printed, self.expected = printed, expected
 
 
-def check(printed: str, told: str) -> None:
+def check(printed: str, expected: str) -> None:
     """Compare what was printed with what a page says.
 
     Raises:
         Differs: they are not alike.
     """
-    if _like(printed) != _like(told):
-        raise Differs(printed, told)
+    if _like(printed) != _like(expected):
+        raise Differs(printed, expected)
 
 
 def _like(text: str) -> list[str]:
@@ -96,15 +96,15 @@ def follow(page: str) -> int:
     with ExitStack() as beside:
         typed: dict[str, Any] = {"__name__": "__main__"}
         going, count = list[subprocess.Popen[bytes]](), 0
-        for count, (kind, text, told) in enumerate(steps(page), 1):
+        for count, (kind, text, expected) in enumerate(steps(page), 1):
             sys.stdout.write(f">>> {text}\n")
             sys.stdout.flush()
             if kind == "shell" and text.rstrip().endswith("&"):
                 going.append(beside.enter_context(_background(text)))
                 continue
             printed = _python(text, typed, count) if kind == "python" else _shell(text)
-            if told is not None:
-                check(printed, told)
+            if expected is not None:
+                check(printed, expected)
         for each in going:
             if (code := each.wait(timeout=PATIENCE_S)) != 0:
                 raise subprocess.CalledProcessError(code, each.args)

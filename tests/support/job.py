@@ -28,7 +28,7 @@ class Clocks:
         self.wall, self.elapsed = self.wall + ms, self.elapsed + ms
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def in_force(self) -> Iterator[None]:
         """Meanwhile the stages have this time."""
         with ExitStack() as patches:
             for module in ("config.timeline", "service.instants", "service.startup"):
@@ -91,7 +91,7 @@ class Job:
         if stage == SETTLE:
             self.stages.instant = self.clocks.wall
             return self.stages.settle()
-        for instant in self._told(stage):
+        for instant in self._instants_of(stage):
             self.stages.instant = instant
             while stage == INGEST and self.stages.has_ingest:
                 if not self.stages.ingest():
@@ -107,13 +107,13 @@ class Job:
                 return False
         return self.stages.publish()
 
-    def _told(self, stage: str) -> Iterator[int]:
+    def _instants_of(self, stage: str) -> Iterator[int]:
         """The instants of a stage up to now, of which the last one is told again when there is none."""
         if not isinstance(self.stages.clock, LiveClock):
             yield self.clocks.wall
             return
         self.stages.start(stage)
-        last = self.stages.told(stage)
+        last = self.stages.last_instant(stage)
         if stage not in self._instants:
             clock = taking_in(Options(self.stages.clock)).clock if stage == INGEST else a_step_ahead(self.stages.clock)
             assert isinstance(clock, LiveClock)

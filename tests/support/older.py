@@ -71,6 +71,6 @@ def _age(log: Path, names: Sequence[str]) -> None:
 
 
 def _forget(metadata: dict[str, Any], names: Sequence[str]) -> None:
-    told = json.loads(metadata["schemaString"])
-    told["fields"] = [each for each in told["fields"] if each["name"] not in names]
-    metadata["schemaString"] = json.dumps(told)
+    schema = json.loads(metadata["schemaString"])
+    schema["fields"] = [each for each in schema["fields"] if each["name"] not in names]
+    metadata["schemaString"] = json.dumps(schema)

@@ -61,7 +61,7 @@ class Operated(Operators):
         self.folder, self.patches = mkdtemp(), ExitStack()
         self.patches.enter_context(no_jvm())
         clocks = Clocks(T0)
-        self.patches.enter_context(clocks.told())
+        self.patches.enter_context(clocks.in_force())
         clock = CLOCK if live else VIRTUAL
         self.stages = Stages(f"{self.folder}/warehouse", Settings(horizon_ms=horizon), clock=clock)
         self.job = Job(self.stages, clocks)

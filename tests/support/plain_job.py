@@ -40,8 +40,8 @@ class Job:
         due = [row for row in self._waiting if row["due_time"] + self._late <= now]
         if due:
             self._waiting = [row for row in self._waiting if row["due_time"] + self._late > now]
-            told = {"subscription": "s0", "life": 1, "released_at": now, "redelivery_count": 0, "cause": "due"}
-            self._append(DELIVERIES, due, told | {"sequence": 1})
+            columns = {"subscription": "s0", "life": 1, "released_at": now, "redelivery_count": 0, "cause": "due"}
+            self._append(DELIVERIES, due, columns | {"sequence": 1})
         self._batch += 1
 
     def _append(self, table: Table, rows: list[Row], more: Row) -> None:
@@ -54,11 +54,11 @@ def main() -> int:
     parser.add_argument("--late-ms", type=int, required=True)
     parser.add_argument("--profile", required=True)
     parser.add_argument("--warehouse", required=True)
-    told = parser.parse_args()
+    options = parser.parse_args()
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    job = Job(told.warehouse, timedelta(milliseconds=told.late_ms))
-    Path(told.warehouse, "_checkpoints", "plain", "offsets").mkdir(parents=True)
+    job = Job(options.warehouse, timedelta(milliseconds=options.late_ms))
+    Path(options.warehouse, "_checkpoints", "plain", "offsets").mkdir(parents=True)
     while not stop.wait(0.02):
         job.step(datetime.now(UTC))
     return 0

@@ -54,8 +54,8 @@ def close(*retries: Again) -> Step:
 
 def commit(world: World, table: Table, rows: list[dict[str, Any]]) -> None:
     """Append rows as settle does."""
-    told = pa.Table.from_pylist([{"batch_id": 7, **row} for row in rows], schema=arrow_schema(table.schema))
-    Sink(world.spark, world.warehouse, table, SETTLE).put(told, "settle", 7, {})
+    table_rows = pa.Table.from_pylist([{"batch_id": 7, **row} for row in rows], schema=arrow_schema(table.schema))
+    Sink(world.spark, world.warehouse, table, SETTLE).put(table_rows, "settle", 7, {})
 
 
 def place(world: World, payload: str, topic: str = "t") -> tuple[int, int]:
@@ -109,6 +109,6 @@ def _retry_row(world: World, retry: Again) -> dict[str, Any]:
 
 def _closed_row(world: World, retry: Again) -> dict[str, Any]:
     ledger, entry = place(world, retry.payload, retry.topic)
-    told = {"ledger_id": ledger, "first_entry": entry, "last_entry": entry, "redelivery_count": retry.count}
+    position = {"ledger_id": ledger, "first_entry": entry, "last_entry": entry, "redelivery_count": retry.count}
     who = {"topic": retry.topic, "subscription": retry.subscription, "life": retry.life, "cause": retry.cause}
-    return told | who | {"closed_at": retry.due * 1_000}
+    return position | who | {"closed_at": retry.due * 1_000}

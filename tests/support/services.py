@@ -24,10 +24,10 @@ PATIENCE_OF_SUPERVISORS_S = 60
 def service(command: Sequence[str], folder: Path) -> Iterator[Process]:
     """A process, its words in `log` of a folder; all that it started is killed if the test leaves it running."""
     folder.mkdir(exist_ok=True)
-    told = {**os.environ, "PYTHONPATH": str(ROOT)}
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(  # noqa: S603 - our own command
-            command, cwd=folder, env=told, stdout=log, stderr=log, start_new_session=True
+            command, cwd=folder, env=variables, stdout=log, stderr=log, start_new_session=True
         )
     try:
         yield process

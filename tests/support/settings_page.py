@@ -113,9 +113,9 @@ def page() -> str:
     local = tomllib.loads(LOCAL.read_text(encoding="utf-8"))
     tables = (_table(section, chosen, local.get(section, {})) for section in _ABOUT)
     example = "\n".join(["```", *lines(place, choices), "```"])
-    told = ((key, key.replace("from", "address")) for key in KEYS)
+    keys = ((key, key.replace("from", "address")) for key in KEYS)
     about = _meanings(Source)
-    source = "\n".join(f"| `{key}` | {about[name]} | {_default(Source, name, '')} |" for key, name in told)
+    source = "\n".join(f"| `{key}` | {about[name]} | {_default(Source, name, '')} |" for key, name in keys)
     return (
         "\n".join(
             [_HEAD.strip(), *tables, _SOURCE.rstrip(), source, _CHOSEN.rstrip(), "", example, _ENVIRONMENT.rstrip()]

@@ -21,10 +21,12 @@ from tests.support.dispatching import Dispatching
 ADDRESS = "kafka://127.0.0.1:9092/out"
 
 
-def delivered(root: str, *names: str, subscription: str = "s", **told: Any) -> int:  # noqa: ANN401 - values of columns
+def delivered(root: str, *names: str, subscription: str = "s", **columns: Any) -> int:  # noqa: ANN401 - values of columns
     """Make messages visible, by one version; their payloads are their names. Gives the version."""
     rows = [delivery_row(message_row(1, n, 1_000), n, subscription) for n, _ in enumerate(names, 1)]
-    put(root, DELIVERIES, *({**row, "payload": name.encode(), **told} for row, name in zip(rows, names, strict=True)))
+    put(
+        root, DELIVERIES, *({**row, "payload": name.encode(), **columns} for row, name in zip(rows, names, strict=True))
+    )
     return version(root)
 
 

@@ -37,8 +37,8 @@ def strange(root: str) -> None:
     for payload, stats in STATISTICS.items():
         name = f"{payload.replace(' ', '-')}.parquet"
         pq.write_table(_row(payload), folder / name)
-        told = {"path": name, "size": (folder / name).stat().st_size, "modificationTime": 0, "dataChange": True}
-        actions.append({"add": {**told, "partitionValues": {}, **({} if stats is None else {"stats": stats})}})
+        entry = {"path": name, "size": (folder / name).stat().st_size, "modificationTime": 0, "dataChange": True}
+        actions.append({"add": {**entry, "partitionValues": {}, **({} if stats is None else {"stats": stats})}})
     log = folder / "_delta_log"
     version = max(int(each.stem) for each in log.glob("*.json")) + 1
     (log / f"{version:020d}.json").write_text("".join(f"{json.dumps(each)}\n" for each in actions))

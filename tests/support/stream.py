@@ -221,8 +221,8 @@ def subscribe(topic: str, name: str, tick_ms: int = 1, start: str = "latest", ki
     """Register a subscription."""
 
     def step(world: World) -> None:
-        told = {"topic": topic, "subscription": name, "type": kind, "start": start, "tick_ms": tick_ms, "active": True}
-        deltars.append(world.warehouse.root, SUBSCRIPTIONS, deltars.rows_of(SUBSCRIPTIONS, [told]))
+        line = {"topic": topic, "subscription": name, "type": kind, "start": start, "tick_ms": tick_ms, "active": True}
+        deltars.append(world.warehouse.root, SUBSCRIPTIONS, deltars.rows_of(SUBSCRIPTIONS, [line]))
 
     return step
 

@@ -159,8 +159,8 @@ def main(root: str, user: str = "") -> None:
         os.setgroups([])
         os.setgid(int(user))
         os.setuid(int(user))
-    for told in through(root):
-        print(json.dumps(told))  # noqa: T201 - for its parent
+    for result in through(root):
+        print(json.dumps(result))  # noqa: T201 - for its parent
 
 
 if __name__ == "__main__":

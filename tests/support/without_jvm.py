@@ -199,7 +199,7 @@ class Stages:
         """
         self._body(stage)
 
-    def told(self, stage: str) -> int:
+    def last_instant(self, stage: str) -> int:
         """The last instant of a query's clock, ms UTC; 0 before the first one."""
         return self._body(SCHEDULE).book.instant if stage == SCHEDULE else self._book(stage).instant
 

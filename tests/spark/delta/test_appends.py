@@ -217,7 +217,7 @@ def test_a_checkpoint_says_what_the_log_said(spark: SparkSession, path: str, mon
     old = {file["path"]: file["size"] for file in files}
     fresh = appender.put(rows(spark, 1, 2, 3).toArrow())
     assert appender.replace(seen, old, fresh, {"delayline.run": "one"})
-    seen, told = log.files()
+    seen, listed = log.files()
     log.checkpoint()
     for entry in Path(path, "_delta_log").glob("*.*"):
         if entry.name < f"{seen:020d}":
@@ -231,7 +231,7 @@ def test_a_checkpoint_says_what_the_log_said(spark: SparkSession, path: str, mon
     assert TableLog(spark, path).head() == head
     again, by_delta = TableLog(spark, path).files()
     assert again == seen
-    assert sorted(found, key=str) == sorted(by_delta, key=str) == sorted(told, key=str)
+    assert sorted(found, key=str) == sorted(by_delta, key=str) == sorted(listed, key=str)
     assert {"delayline.run": "one"} in [file["tags"] for file in found]
     (checkpoint,) = Path(path, "_delta_log").glob(f"{seen:020d}.checkpoint.parquet")
     removed = pq.read_table(checkpoint, columns=["remove"])["remove"].to_pylist()
@@ -242,8 +242,8 @@ def test_a_checkpoint_says_what_the_log_said(spark: SparkSession, path: str, mon
 
 def test_what_others_added_is_told_though_the_log_was_cut_meanwhile(spark: SparkSession, path: str) -> None:
     """A stage whose process was held up finds that another one has gone on, or it would write its batch again."""
-    told = list[str | None]()
-    first, second = Appender(spark, path, PUBLICATIONS, told.append), Appender(spark, path, PUBLICATIONS)
+    metadata = list[str | None]()
+    first, second = Appender(spark, path, PUBLICATIONS, metadata.append), Appender(spark, path, PUBLICATIONS)
     for note in ("one", "two", "three"):
         newest = second.commit(second.put(rows(spark, 1).toArrow()), note)
     TableLog(spark, path).checkpoint()
@@ -251,8 +251,8 @@ def test_what_others_added_is_told_though_the_log_was_cut_meanwhile(spark: Spark
         if entry.name < f"{newest:020d}":
             entry.unlink()
     assert first.newest() == newest
-    assert told == ["three"]
-    assert (first.newest(), told) == (newest, ["three"])
+    assert metadata == ["three"]
+    assert (first.newest(), metadata) == (newest, ["three"])
 
 
 def test_files_that_could_not_be_written_are_not_left_behind(

@@ -129,7 +129,7 @@ def test_lateness_is_from_the_bucket_to_the_commit_that_showed_it(spark: SparkSe
     copytree(empty_warehouse(300_000), folder)
     same = {"topic": "t", "subscription": "s", "ledger_id": 0, "redelivery_count": 0, "cause": "due", "sequence": 1}
     same |= {"publish_time": T0, "life": 1}
-    told = [
+    shown = [
         (0, 0, 0, 100),
         (1, 0, 50, 100),
         (2, 1, 60, 200),
@@ -140,7 +140,7 @@ def test_lateness_is_from_the_bucket_to_the_commit_that_showed_it(spark: SparkSe
     wanted = {0: 130, 1: 80, 2: 190, 3: 9_020, 4: 120, 5: None}
     deliveries = [
         same | {"entry_id": entry, "batch_id": batch, "due_time": T0 + due, "released_at": T0 + released}
-        for entry, batch, due, released in told
+        for entry, batch, due, released in shown
     ]
     publications = [
         {"batch_id": batch, "committed_at": T0 + made, "count": 2, "first_due": T0 + first, "last_due": T0 + last}

@@ -94,9 +94,9 @@ def _run(draw: random.Random, life: int = 2) -> Row:
 def _closed(draw: random.Random) -> Row:
     """A run of redeliveries that are not to be made, perhaps of nobody; and of first deliveries, which stay."""
     kept = ("topic", "subscription", "life", "ledger_id", "first_entry")
-    told = {"redelivery_count": draw.randrange(3), "cause": "nack", "closed_at": T0, "batch_id": 0}
+    columns = {"redelivery_count": draw.randrange(3), "cause": "nack", "closed_at": T0, "batch_id": 0}
     run = {name: value for name, value in _run(draw).items() if name in kept}
-    return run | told | {"last_entry": run["first_entry"] + 30}
+    return run | columns | {"last_entry": run["first_entry"] + 30}
 
 
 def closed_in(spark: SparkSession, warehouse: Warehouse, version: int = -1) -> Closed:
@@ -144,7 +144,7 @@ def test_the_same_rows_in_the_same_parts(
         monkeypatch.setattr("pipeline.config.settings._ROW_BYTES", 5)
         monkeypatch.setattr("pipeline.storage.gather._PIECE_BYTES", 3_000)
     settings = Settings(partitions=tasks, rows_per_task=20, publish_ms=BUCKET_MS)
-    told = []
+    ways = []
     for make in (by_spark, in_the_driver):
         release = make(spark, warehouse)
         assert release is not None
@@ -154,9 +154,9 @@ def test_the_same_rows_in_the_same_parts(
         parts = release.write(Appender(spark, path, DELIVERIES), settings, 7, now)
         rows = [[_read(Path(path, file.path)) for file in part.files] for part in parts]
         spans = [(part.first_due, part.last_due, part.count) for part in parts]
-        told.append((spans, [[row for file in part for row in file] for part in rows], release.window.positions))
-    assert told[0] == told[1]
-    spans, parts_rows, positions = told[0]
+        ways.append((spans, [[row for file in part for row in file] for part in rows], release.window.positions))
+    assert ways[0] == ways[1]
+    spans, parts_rows, positions = ways[0]
     assert len(spans) == (1 if now == T0 else 3 if now < T0 - BUCKET_MS else 2)
     numbers = [row["sequence"] for part in parts_rows for row in part]
     assert numbers == list(range(1, len(numbers) + 1))

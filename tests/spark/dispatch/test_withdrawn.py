@@ -62,9 +62,9 @@ def test_spark_parts_runs_as_arrays_do(spark: SparkSession) -> None:
             ("nobody", 8, 9, False, (1, 2)),
         )
     }
-    told = Withdrawn(4, parts)
-    left, gone = told.split_withdrawn(arrays)
-    by_spark = release_spark.split_withdrawn(frame, told.rows())
+    left_out = Withdrawn(4, parts)
+    left, gone = left_out.split_withdrawn(arrays)
+    by_spark = release_spark.split_withdrawn(frame, left_out.rows())
     for mine, other in zip((left, gone), by_spark, strict=True):
         assert singles(mine) == singles(other.toArrow())
     assert 0 < gone.num_rows < arrays.num_rows
@@ -78,7 +78,7 @@ def test_spark_parts_runs_as_arrays_do(spark: SparkSession) -> None:
     assert {row["round"] for row in refused[0].to_pylist() if row["reason"] == "rescheduled"} == {None, 0, 1}
 
 
-def told(ledger: int, due: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - values of columns
+def cancelled(ledger: int, due: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - values of columns
     """A row of `commands` for the first entry of a ledger."""
     of = {"topic": "t", "subscription": "s", "life": 1, "redelivery_count": 0, "first_entry": 0, "last_entry": 0}
     return {"kind": "cancel", "command_id": "c", "ledger_id": ledger, "due_time": at(due), **of, **more}
@@ -94,13 +94,13 @@ def test_rows_that_come_are_told_apart_from_those_that_were_there(spark: SparkSe
         return sorted(seen.rows.column("ledger_id").to_pylist()), seen.anew
 
     assert ledgers(log.look()) == ([], True)
-    put(warehouse.root, COMMANDS, told(3, T0), told(4, T0))
+    put(warehouse.root, COMMANDS, cancelled(3, T0), cancelled(4, T0))
     assert ledgers(log.look()) == ([3, 4], True)
-    put(warehouse.root, COMMANDS, told(5, T0))
+    put(warehouse.root, COMMANDS, cancelled(5, T0))
     assert ledgers(log.look()) == ([5], False)
     open_table(warehouse.root, COMMANDS).optimize.compact()
     assert ledgers(log.look()) == ([3, 4, 5], True)
-    put(warehouse.root, COMMANDS, told(6, T0))
+    put(warehouse.root, COMMANDS, cancelled(6, T0))
     log.forget()
     assert ledgers(log.look()) == ([3, 4, 5, 6], True)
 
@@ -116,16 +116,16 @@ def test_the_log_of_commands_is_followed_and_what_is_below_the_mark_is_not_held(
     create_all(warehouse.root)
     log = WithdrawnLog(spark, warehouse)
     assert log.look() == Withdrawn(0)
-    put(warehouse.root, COMMANDS, told(3, T0), told(4, T0 + 9), told(5, T0, last_entry=None))
+    put(warehouse.root, COMMANDS, cancelled(3, T0), cancelled(4, T0 + 9), cancelled(5, T0, last_entry=None))
     held = log.look()
     assert {ledger for each in held.parts.values() for ledger, _ in each.by_ledger()} == {3, 4}
     assert log.look() is held
-    put(warehouse.root, COMMANDS, told(6, T0 + 9), told(4, T0 + 9, kind="undo", command_id="u", undoes="c"))
+    put(warehouse.root, COMMANDS, cancelled(6, T0 + 9), cancelled(4, T0 + 9, kind="undo", command_id="u", undoes="c"))
     assert {ledger for each in log.look().parts.values() for ledger, _ in each.by_ledger()} == {3, 6}
     open_table(warehouse.root, COMMANDS).optimize.compact()
     assert log.look().version == 3
     assert {ledger for each in log.look().parts.values() for ledger, _ in each.by_ledger()} == {3, 6}
     raise_to(Files(), warehouse.root, SettledMark(T0, 6, 1))
-    put(warehouse.root, COMMANDS, told(7, T0))
+    put(warehouse.root, COMMANDS, cancelled(7, T0))
     for each in (log, WithdrawnLog(spark, warehouse)):
         assert {ledger for of in each.look().parts.values() for ledger, _ in of.by_ledger()} == {6, 7}

@@ -42,11 +42,11 @@ def append(path: str) -> None:
 
 def heals(spark: SparkSession, path: str) -> None:
     """The doctor tells of the table, the stage is refused, somebody gives the commands, and the stage writes."""
-    (told,) = found(str(Path(path).parent))
-    assert (told.what, told.subject) == ("feature_unknown", "publications")
+    (finding,) = found(str(Path(path).parent))
+    assert (finding.what, finding.subject) == ("feature_unknown", "publications")
     with pytest.raises(UnknownTableFeature):
         Appender(spark, path, PUBLICATIONS)
-    commands = re.findall(r"(?:ALTER|RESTORE) TABLE (?:(?!; ).)+", told.remedy)
+    commands = re.findall(r"(?:ALTER|RESTORE) TABLE (?:(?!; ).)+", finding.remedy)
     assert commands
     for command in commands:
         spark.sql(command)

@@ -147,11 +147,11 @@ def test_what_was_written_before_an_error_goes(
     """A disk that is full in the middle of a piece of work would be fuller after each round."""
     put, pieces = Appender.put, list[int]()
 
-    def full(self: Appender, *told: pa.Table) -> list[DataFile]:
-        pieces.append(len(told))
+    def full(self: Appender, *tables: pa.Table) -> list[DataFile]:
+        pieces.append(len(tables))
         if len(pieces) == 2:
             raise OSError(28, "No space left on device")
-        return put(self, *told)
+        return put(self, *tables)
 
     before = sorted(Path(warehouse.path(MESSAGES)).rglob("*.parquet"))
     monkeypatch.setattr(Appender, "put", full)

@@ -189,8 +189,8 @@ def test_events_go_when_settle_has_read_them_and_they_are_an_hour_old(
     """A clock of a consumer may say anything, or nothing."""
     now = wall_ms()
     for when in (now - 2 * HOUR_MS, now - HOUR_MS // 2, now - 2 * HOUR_MS, None, now + 100 * 24 * HOUR_MS):
-        told = {"kind": "ack", "topic": "t", "subscription": "s", "life": 1, "ledger_id": LEDGER}
-        put(warehouse.root, CONSUMER_EVENTS, told | {"at": None if when is None else at(when)})
+        event = {"kind": "ack", "topic": "t", "subscription": "s", "life": 1, "ledger_id": LEDGER}
+        put(warehouse.root, CONSUMER_EVENTS, event | {"at": None if when is None else at(when)})
     monkeypatch.setattr(retention, "unread", readers.unread)
     monkeypatch.setattr(layout, "unread", readers.unread)
     acknowledges(warehouse.root)
@@ -222,10 +222,10 @@ def test_commands_and_what_they_left_out_go_with_the_deliveries_of_their_time(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
     """Deliveries tell what became of a command. What may wait yet stays, and so does what was refused otherwise."""
-    told = {"kind": "cancel", "command_id": "c", "topic": "t", "subscription": "s", "life": 1, "redelivery_count": 0}
+    command = {"kind": "cancel", "command_id": "c", "topic": "t", "subscription": "s", "life": 1, "redelivery_count": 0}
     for ledger, due in ((LEDGER, OLD), (LEDGER, MARK + 1), (LEDGER + 1, OLD)):
         run = {"ledger_id": ledger, "first_entry": due, "last_entry": due}
-        put(warehouse.root, COMMANDS, {**told, **run, "due_time": at(due)})
+        put(warehouse.root, COMMANDS, {**command, **run, "due_time": at(due)})
     refused = {"topic": "t", "subscription": "s", "life": 1, "ledger_id": LEDGER, "redelivery_count": 0, "cause": "due"}
     every = (0, "cancelled", OLD), (1, "cancelled", MARK + 1), (2, "message_missing", OLD), (3, "expired", OLD)
     for entry, reason, due in every:

@@ -62,7 +62,7 @@ def test_a_step_that_fails_is_told_once_and_the_others_are_done(
 
     with monkeypatch.context() as patched:
         patched.setattr(rounds, "empty_inbox", full)
-        patched.setattr(rounds, "compact", lambda *told: full() if told[2] is MESSAGES else layout.compact(*told))
+        patched.setattr(rounds, "compact", lambda *args: full() if args[2] is MESSAGES else layout.compact(*args))
         done = sharply(spark, warehouse, 0)
     why = "(OSError: [Errno 28] No space left on device)"
     assert {name: each.failed for name, each in done.items() if each.failed} == {
@@ -72,7 +72,7 @@ def test_a_step_that_fails_is_told_once_and_the_others_are_done(
     assert str(done["messages"]).endswith(f"deleted; failed: merging files {why}")
     assert (done["messages"].rows, done["segments"].merged) == (3, 4)
     assert done["messages"].entries
-    told = [record.getMessage() for record in caplog.records if "tries it again" in record.getMessage()]
+    texts = [record.getMessage() for record in caplog.records if "tries it again" in record.getMessage()]
     steps = ("inbox: deleting rows", "messages: merging files")
-    assert told == [f"{step} failed; the next round tries it again" for step in steps]
+    assert texts == [f"{step} failed; the next round tries it again" for step in steps]
     assert sharply(spark, warehouse, 0)["inbox"].rows == 1

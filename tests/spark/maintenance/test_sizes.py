@@ -51,8 +51,8 @@ def test_a_start_takes_the_rate_from_the_warehouse_and_the_cores_from_the_sessio
 def test_what_a_profile_states_reaches_the_session(spark: SparkSession, folder: str, tmp_path: Path) -> None:
     """Also a number of partitions that no rule would give."""
     session, said = spark.newSession(), list[str]()
-    told = profile(tmp_path, "[session]\npartitions = 77\n[settings]\nhorizon_ms = 1\n")
-    found = sized(session, with_rate(spark, folder, "1"), told, said.append)
+    stated = profile(tmp_path, "[session]\npartitions = 77\n[settings]\nhorizon_ms = 1\n")
+    found = sized(session, with_rate(spark, folder, "1"), stated, said.append)
     assert session.conf.get(PARTITIONS) == own_session(session).conf.get(PARTITIONS) == "77"
     assert found.options.settings.horizon_ms == 1
     assert [line for line in said if "session.partitions" in line or "horizon_ms" in line] == []

@@ -94,10 +94,10 @@ def test_what_somebody_else_has_merged_meanwhile_is_left_to_him(
     _commit(spark, warehouse, MANY)
     small, write = SmallFiles(spark, warehouse), Rewriting.write
 
-    def beaten(self: Rewriting, *told: object) -> list[DataFile]:
+    def beaten(self: Rewriting, *args: object) -> list[DataFile]:
         monkeypatch.setattr(Rewriting, "write", write)
         compact(own_session(spark), warehouse, MESSAGES)
-        return write(self, *told)  # type: ignore[arg-type] # passed on as it came
+        return write(self, *args)  # type: ignore[arg-type] # passed on as it came
 
     monkeypatch.setattr(Rewriting, "write", beaten)
     assert small.merge() == (0, 0)
@@ -171,7 +171,7 @@ def test_logs_are_cut_between_rounds(
     assert _cut(spark, warehouse) == {MESSAGES.name}
     assert _versions(warehouse) == [3, 4, 5]
     cleaned = list[Table]()
-    monkeypatch.setattr(rounds, "vacuum", lambda *told: cleaned.append(told[2]))
+    monkeypatch.setattr(rounds, "vacuum", lambda *args: cleaned.append(args[2]))
     assert _cut(spark, warehouse) == set()
     for cut in [set[str](), {MESSAGES.name}]:
         assert {done.entries for done in maintain(spark, warehouse, Upkeep(), wall_ms(), cut)} == {0}
@@ -261,21 +261,21 @@ def test_the_next_round_is_told_which_logs_were_cut(
     spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the first one they may all have been; a cut that failed half-way, and a round that ended early, count."""
-    now, done, told, cuts = [0.0], Event(), list[set[str]](), list[float]()
+    now, done, cut_logs, cuts = [0.0], Event(), list[set[str]](), list[float]()
 
     def cut(*_: object) -> Generator[str]:
         now[0] += 100.0
         cuts.append(now[0])
-        if told:
+        if cut_logs:
             yield "messages"
             raise OSError(28, "No space left on device")
 
     def maintain(*given: Any) -> Generator[SimpleNamespace]:  # noqa: ANN401 - the last one is looked at
-        told.append(set(given[-1]))
-        if len(told) == 3:
+        cut_logs.append(set(given[-1]))
+        if len(cut_logs) == 3:
             done.set()
         for table in TABLES:
-            if len(told) > 1 or table is not SEGMENTS:
+            if len(cut_logs) > 1 or table is not SEGMENTS:
                 yield SimpleNamespace(table=table.name, failed=())
 
     monkeypatch.setattr(upkeep, "cut_logs", cut)
@@ -284,7 +284,7 @@ def test_the_next_round_is_told_which_logs_were_cut(
     monkeypatch.setattr(upkeep, "_CUT_S", 0.0)
     with maintaining(spark, warehouse, Upkeep(every_ms=200 * SECOND_MS)):
         assert done.wait(10)
-    assert told[:3] == [{table.name for table in TABLES}, {"segments", "messages"}, {"messages"}]
+    assert cut_logs[:3] == [{table.name for table in TABLES}, {"segments", "messages"}, {"messages"}]
 
 
 def test_a_note_that_is_dropped_while_the_shelf_is_read_is_passed_over(

@@ -64,9 +64,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The hours that Delta is told, which does its work."""
     hours, vacuum_by_delta = list[int](), SparkTable.vacuum
 
-    def vacuumed(table: SparkTable, told: int) -> None:
-        hours.append(told)
-        vacuum_by_delta(table, told)
+    def vacuumed(table: SparkTable, retention: int) -> None:
+        hours.append(retention)
+        vacuum_by_delta(table, retention)
 
     monkeypatch.setattr(SparkTable, "vacuum", vacuumed)
     return hours

@@ -28,10 +28,10 @@ def listener(name: str, tick_ms: int = 1, life: int = 1) -> dict[str, object]:
     return {"name": name, "life": life, "tick_ms": tick_ms}
 
 
-def segment(topic: str, *listeners: dict[str, object], **told: object) -> dict[str, object]:
+def segment(topic: str, *listeners: dict[str, object], **columns: object) -> dict[str, object]:
     """A row of `segments`."""
     row = {"topic": topic, "subscriptions": list(listeners), "segment_start": T0, "kind": "near", "chunk": b"chunk"}
-    return row | {"count": 1, "batch_id": 0} | told
+    return row | {"count": 1, "batch_id": 0} | columns
 
 
 def answers(spark: SparkSession, owners: list[str], *, error: str | None = None) -> DataFrame:
@@ -63,16 +63,16 @@ def test_those_of_one_tick_share_a_chunk_and_the_others_have_their_own(spark: Sp
         segment("t"),
     )
     found = [row.asDict() for row in addressed(rows, SHARDS).collect()]
-    told = {(row["owner"], row["segment_ms"], row["tick_ms"], bytes(row["chunk"])) for row in found}
+    chunks = {(row["owner"], row["segment_ms"], row["tick_ms"], bytes(row["chunk"])) for row in found}
     alike, alone, other = '["t","a","1","b","12"]', '["t","c","1"]', '["u","a","1"]'
-    assert told == {
+    assert chunks == {
         (alike, T0, 1, b"chunk"),
         (alike, T0 + 1_000, 1, b"next"),
         (alone, T0, 8, b"chunk"),
         (alone, T0 + 1_000, 8, b"next"),
         (other, T0, 1, b"chunk"),
     }
-    assert len(found) == len(told)
+    assert len(found) == len(chunks)
     shards = {(row["owner"], row["shard"]) for row in found}
     assert len(shards) == 3
     assert all(0 <= shard < SHARDS for _, shard in shards)
@@ -103,21 +103,21 @@ def test_what_comes_again_has_an_index_of_its_own_for_each_count_and_cause(spark
         '["t","s","1","0.12:rescheduled"]': 1,
     }
     released = answers(spark, sorted(owners))
-    told = local_run_rows(released, 0).to_pylist()
+    run_lines = local_run_rows(released, 0).to_pylist()
     # As many runs as there are owners before it, and one.
     names = ("subscription", "redelivery_count", "round", "cause")
-    assert Counter(tuple(row[name] for name in names) for row in told) == {
+    assert Counter(tuple(row[name] for name in names) for row in run_lines) == {
         ("s", 0, 12, "rescheduled"): 1,
         ("s", 2, None, "a:b"): 2,
         ("s", 2, None, "ack_timeout"): 3,
         ("s", 3, None, "ack_timeout"): 4,
         ("s", 0, None, "due"): 5,
     }
-    assert told == run_rows(released, 0).toArrow().cast(local_run_rows(released, 0).schema).to_pylist()
+    assert run_lines == run_rows(released, 0).toArrow().cast(local_run_rows(released, 0).schema).to_pylist()
     held = few(released)
     assert held is not None
-    assert (held.size, held.failed, held.rows) == (32 * len(told), 0, len(owners))
-    assert held_run_rows(held.held, 0).to_pylist() == told
+    assert (held.size, held.failed, held.rows) == (32 * len(run_lines), 0, len(owners))
+    assert held_run_rows(held.held, 0).to_pylist() == run_lines
     assert replace(held, held=()) == counted(released)
     rotten = answers(spark, sorted(owners), error="rotten")
     assert named(failures(rotten, 0)) == {("t", "s"): 5}

@@ -105,11 +105,11 @@ def test_news_that_may_wait_is_gathered(monkeypatch: pytest.MonkeyPatch, tmp_pat
     """It has its turn a second after the last look; other news, and the next instant, come at once."""
     wall, (patient, urgent) = Wall(monkeypatch), (tmp_path / "log", tmp_path / "cursors")
     wakes = Wakes([str(urgent)], [str(patient)], gather_ms=1_000)
-    told = LiveInstants(LiveClock(lookahead_ms=0, resolution_ms=10_000), 0, wakes)
+    instants = LiveInstants(LiveClock(lookahead_ms=0, resolution_ms=10_000), 0, wakes)
 
     def waited_ms() -> int:
         before = wall.ms
-        assert told.after(1_000_000) == 1_000_000
+        assert instants.after(1_000_000) == 1_000_000
         return wall.ms - before
 
     patient.mkdir()
@@ -127,7 +127,7 @@ def test_news_that_may_wait_is_gathered(monkeypatch: pytest.MonkeyPatch, tmp_pat
     wall.ms = 1_009_900
     assert waited_ms() == 0
     os.utime(patient, (9, 9))
-    assert told.after(1_000_000) == wall.ms == 1_010_000
+    assert instants.after(1_000_000) == wall.ms == 1_010_000
 
 
 def test_a_clock_that_comes_from_far_gives_another_instant_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

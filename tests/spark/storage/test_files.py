@@ -83,8 +83,8 @@ def test_spark_gives_a_file_the_name_that_we_expect(spark: SparkSession, tmp_pat
     (written,) = (tmp_path / "made").glob("part-*.parquet")
     (tmp_path / "odd").mkdir()
     written.rename(tmp_path / "odd" / odd)
-    told = spark.read.parquet(str(tmp_path / "odd")).select(F.input_file_name()).collect()[0][0]
-    assert told.rpartition("/")[2] == uri_name(odd)
+    path = spark.read.parquet(str(tmp_path / "odd")).select(F.input_file_name()).collect()[0][0]
+    assert path.rpartition("/")[2] == uri_name(odd)
 
 
 def test_a_version_starts_no_process_and_a_checkpoint_file_one(spark: SparkSession, tmp_path: Path) -> None:

@@ -29,13 +29,13 @@ def test_the_segments_in_which_messages_wait(
     """One for each with a parked message, however many; what was not parked, or was loaded, is in the state already."""
     warehouse = Warehouse(str(tmp_path / "warehouse"))
     create_all(warehouse.root)
-    told = [
+    due_messages = [
         (0, 1, True), (3, 0, True), (3, SEGMENT_MS - 1, True), (4, 0, False), (3, 5, False), (90_000, 9, True),
         (1, 2, True),
     ]  # fmt: skip
     waits = [
         {"entry_id": number, "ledger_id": 7, "parked": parked, "due_time": (FIRST + segment) * SEGMENT_MS + late}
-        for number, (segment, late, parked) in enumerate(told)
+        for number, (segment, late, parked) in enumerate(due_messages)
     ]
     for part in (waits[::2], waits[1::2]):
         messages(spark, *part).write.format("delta").mode("append").save(warehouse.path(MESSAGES))
@@ -56,12 +56,12 @@ def test_markers_tell_the_same_whoever_reads_them(
     warehouse = Warehouse(str(tmp_path / "warehouse"))
     create_all(warehouse.root)
     a, b = ("t", "a"), ("t", "b")
-    told = [
+    markers = [
         Marker(1, T0 + 1, 3, {a: Joined(0, 1), b: Joined(2, 64)}, {}),
         Marker(2, T0 + 7, 5, {}, {a: 1, b: 1}),
         Marker(3, T0 + 7, 9, {a: Joined(5, 4)}, {a: 1}),
     ]
-    for each in told:
+    for each in markers:
         append(warehouse.root, SEGMENTS, marker_rows(each).append_column("batch_id", _zeros(marker_rows(each))))
     monkeypatch.setattr(*((Warehouse, "read", None) if here else (Files, "local", lambda *_: None)))
     now, before = Markers(spark, warehouse), Markers(spark, warehouse, 1)
