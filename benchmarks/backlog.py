@@ -111,7 +111,7 @@ def stages(workload: Workload, root: str) -> Iterator[tuple[SparkSession, Clocke
     spark = local_session("delayline bench", usual_machine(workload.memory))
     spark.sparkContext.setLogLevel("OFF")
     try:
-        with clocked(spark, Warehouse(root)) as job:
+        with clocked(Warehouse(root, spark)) as job:
             yield spark, job
     finally:
         spark.stop()
@@ -127,14 +127,14 @@ def fill(workload: Workload, root: str, count: int) -> dict[str, Any]:
             rows = entering.rows(min(workload.slice, count - first), T0, (1, workload.spread_ms))
             seconds += job.reach(T0 + number, rows)
         taken = {"seconds": round(seconds, 1), "per_s": round(count / seconds), "peak_mb": _mb("peak")}
-        return taken | _sorted(spark, job.warehouse)
+        return taken | _sorted(job.warehouse)
 
 
-def _sorted(spark: SparkSession, warehouse: Warehouse) -> dict[str, Any]:
+def _sorted(warehouse: Warehouse) -> dict[str, Any]:
     """Sort the messages as rounds of maintenance would have: seconds, rounds, and how many files were written again."""
     upkeep, begun, found = Upkeep(), time.perf_counter(), list[int]()
-    own = own_session(spark)
-    while again := cluster(own, warehouse, T0 + upkeep.every_ms, upkeep.cluster_bytes)[0]:
+    warehouse = warehouse.within(own_session(warehouse.spark))
+    while again := cluster(warehouse, T0 + upkeep.every_ms, upkeep.cluster_bytes)[0]:
         found.append(again)
     return {"sorted_s": round(time.perf_counter() - begun, 1), "rounds": len(found), "sorted_files": sum(found)}
 
@@ -142,13 +142,13 @@ def _sorted(spark: SparkSession, warehouse: Warehouse) -> dict[str, Any]:
 def measure(workload: Workload, root: str) -> dict[str, Any]:
     """All figures of a warehouse that was filled: the warm ones, and the cold ones of what has both."""
     entering = Entering(workload)
-    with stages(workload, root) as (spark, job):
+    with stages(workload, root) as (_, job):
         times = {
             INSTANT: cold_and_warm(_steadily(job, entering), workload.warm),
             LOAD: cold_and_warm(_loads(job, workload), workload.loads - 1),
-            RELEASE: cold_and_warm(_releases(spark, job, entering), workload.releases - 1),
+            RELEASE: cold_and_warm(_releases(job, entering), workload.releases - 1),
         }
-        resident, state = _mb("resident"), held(spark, job.warehouse)
+        resident, state = _mb("resident"), held(job.warehouse)
     sizes = {f"{kind}, MB": size for kind, size in resident.items()} | {STATE: state.size}
     return {
         "figures": {name: warm for name, (_, warm) in times.items()} | sizes,
@@ -180,7 +180,7 @@ def _loads(job: Clocked, workload: Workload) -> Iterator[float]:
         yield job.steps.seconds("ingest")
 
 
-def _releases(spark: SparkSession, job: Clocked, entering: Entering) -> Iterator[float]:
+def _releases(job: Clocked, entering: Entering) -> Iterator[float]:
     """Seconds from the instant at which a window is due to its last row in `deliveries`."""
     workload = entering.workload
     for number in range(workload.releases):
@@ -190,7 +190,7 @@ def _releases(spark: SparkSession, job: Clocked, entering: Entering) -> Iterator
         job.reach(due - 1)
         yield job.reach(due)
         wanted = F.col("deliver_at") == F.timestamp_millis(F.lit(due))
-        if job.warehouse.read(spark, DELIVERIES).where(wanted).count() < workload.window:
+        if job.warehouse.read(DELIVERIES).where(wanted).count() < workload.window:
             raise SystemExit("not all were delivered: the figure would be worth nothing")
 
 

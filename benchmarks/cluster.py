@@ -145,7 +145,7 @@ class Trial:
         subscribe(warehouse.root, Subscription("t", "s", tick_ms=batch.tick_ms))
         settings = Settings(driver_rows=0, partitions=batch.executors, max_bytes=1 << 40)
         options = Options(VirtualClock(), settings, observe=lambda step, _: steps.update({step: self._now()}))
-        stages = start_all(self.spark, warehouse, options)
+        stages = start_all(warehouse, options)
         try:
             reach(stages, warehouse, T0 - 1)
             for instant, sent in ((T0, count), (batch.due, 0)):
@@ -153,7 +153,7 @@ class Trial:
                     found[part] += spent
         finally:
             stop_all(stages)
-        if (delivered := warehouse.read(self.spark, DELIVERIES).count()) != count // batch.files * batch.files:
+        if (delivered := warehouse.read(DELIVERIES).count()) != count // batch.files * batch.files:
             raise SystemExit(f"{delivered} rows in deliveries, expected {count}: the figure would be worth nothing")
         return found
 
@@ -202,8 +202,8 @@ def one_size(batch: Batch, folder: Path, url: str, workers: Sequence[int]) -> di
     spark.sparkContext.setLogLevel("OFF")
     try:
         trial = Trial(spark, batch, workers)
-        trial.through(Warehouse(f"{folder}/warmup"), batch.warmup)
-        parts = trial.through(Warehouse(f"{folder}/warehouse"), batch.messages)
+        trial.through(Warehouse(f"{folder}/warmup", spark), batch.warmup)
+        parts = trial.through(Warehouse(f"{folder}/warehouse", spark), batch.messages)
         peak = {f"{kind}, MB": found.peak >> 20 for kind, found in memory(os.getpid()).items()}
     finally:
         spark.stop()

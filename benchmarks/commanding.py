@@ -150,7 +150,7 @@ def _fold(root: str) -> int:
 def stages_of(root: str) -> Stages:
     """Stages on a warehouse, which are begun when nobody measures."""
     spark = local_session("delayline bench", Machine(memory="4g"))
-    settle, log = Settle(spark, Warehouse(root), nobody), WithdrawnLog(spark, Warehouse(root))
+    settle, log = Settle(Warehouse(root, spark), nobody), WithdrawnLog(Warehouse(root, spark))
 
     def step() -> int:
         held = 0

@@ -20,7 +20,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from pyspark.sql import SparkSession
 
 from benchmarks.support import WORKLOADS
 from benchmarks.support.clocked import Clocked, clocked
@@ -104,13 +103,13 @@ def measured(workload: Workload) -> dict[str, Any]:
         root, deleted = f"{folder}/warehouse", 0
         create_all(root)
         subscribe(root, Subscription("t", "s", tick_ms=TICK_MS))
-        with clocked(spark, Warehouse(root)) as job:
+        with clocked(Warehouse(root, spark)) as job:
             for number in range(workload.instants):
                 now = T0 + number * workload.step_ms
                 rows = inbox_rows(random, workload.messages, now, (0, workload.delay_ms - 1), workload.payload_bytes)
                 row["seconds"].append(round(job.reach(now, rows), 3))
                 if (number + 1) % workload.every == 0:
-                    row["rounds"].append({"instant": number + 1} | _round(spark, job, workload))
+                    row["rounds"].append({"instant": number + 1} | _round(job, workload))
                     deleted += row["rounds"][-1]["deleted"].get(DELIVERIES.name, 0)
             job.reach(workload.last)
             delivered = deleted + open_table(root, DELIVERIES).count()
@@ -120,11 +119,11 @@ def measured(workload: Workload) -> dict[str, Any]:
     return row | verdict(row, workload.warm)
 
 
-def _round(spark: SparkSession, job: Clocked, workload: Workload) -> dict[str, Any]:
+def _round(job: Clocked, workload: Workload) -> dict[str, Any]:
     """One round of maintenance, and what there is after it."""
     begun = time.perf_counter()
     # Times of files have whole seconds on some systems.
-    done = list(maintain(spark, job.warehouse, workload.upkeep, wall_ms() + SECOND_MS))
+    done = list(maintain(job.warehouse, workload.upkeep, wall_ms() + SECOND_MS))
     taken = {kind: each.resident >> 20 for kind, each in memory(os.getpid()).items()}
     return {
         "seconds": round(time.perf_counter() - begun, 2),

@@ -38,11 +38,11 @@ def profile(spark: SparkSession, count: int) -> dict[str, float]:
     """Seconds of each step, the mean of the warm instants, in the order of the steps; `ALL` is without `PRODUCER`."""
     found, random = defaultdict[str, list[float]](list), np.random.default_rng(SEED)
     with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
-        warehouse = Warehouse(f"{folder}/warehouse")
+        warehouse = Warehouse(f"{folder}/warehouse", spark)
         create_all(warehouse.root)
         for name, tick_ms in (("s", 1), ("coarse", MINUTE_MS)):
             subscribe(warehouse.root, Subscription("t", name, tick_ms=tick_ms))
-        with clocked(spark, warehouse) as job:
+        with clocked(warehouse) as job:
             for number in range(INSTANTS):
                 now = T0 + number * MINUTE_MS
                 job.reach(now, inbox_rows(random, count, now, (0, SPREAD_MS - 1), PAYLOAD_BYTES))

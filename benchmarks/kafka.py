@@ -125,7 +125,7 @@ def _by_source(spark: Any, kafka: Broker, folder: Path, name: str) -> float:  # 
     root = str(folder / name)
     create_all(root)
     source = Source("load", f"kafka://{kafka.servers}/{_IN}", deliver_at="timestamp + INTERVAL 1 HOUR")
-    loop = SourceLoop(spark, Warehouse(root), source, door_of(source), Options(LiveClock()))
+    loop = SourceLoop(Warehouse(root, spark), source, door_of(source), Options(LiveClock()))
     begun = time.monotonic()
     loop.begin()
     try:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from benchmarks.support.machine import describe, resident_bytes
 from benchmarks.support.report import tell
@@ -53,9 +52,9 @@ def timed(call: Callable[[], object]) -> float:
 class Following:
     """What a batch of ingest does with the registry."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: Warehouse) -> None:
         """Nothing is known yet."""
-        self._registry, self._membership = Registry(spark, warehouse), MembershipCache()
+        self._registry, self._membership = Registry(warehouse), MembershipCache()
         self._seen, self._ledger = self._registry.version(), 0
         self._lives: Mapping[Name, Incarnation] = {}
 
@@ -121,7 +120,7 @@ def rows(sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
         spark = local_session("delayline bench", usual_machine("2g"), root)
         spark.sparkContext.setLogLevel("OFF")
         create_all(root)
-        following = Following(spark, Warehouse(root))
+        following = Following(Warehouse(root, spark))
         begin, least = 0, dict[str, float]()
         for size in sizes:
             found = grown(following, root, begin, size)

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from benchmarks.support.clocked import clocked
 from benchmarks.support.held import held
@@ -64,40 +63,40 @@ def measured(kind: str, count: int) -> dict[str, Any]:
         root = f"{folder}/warehouse"
         create_all(root)
         subscribe(root, Subscription("t", "s", tick_ms=SECOND_MS))
-        with clocked(spark, warehouse := Warehouse(root)) as job:
+        with clocked(warehouse := Warehouse(root, spark)) as job:
             for number in range(BATCHES):
                 now, half = T0 + number * _STEP_MS, count // BATCHES // 2
                 parts = [inbox_rows(random, half, now, delays, PAYLOAD_BYTES) for delays in (_SOON_MS, _LATER_MS)]
                 job.reach(now, pa.concat_tables(parts))
-            _maintain(spark, warehouse)
-            found[BEFORE] = sizes(spark, warehouse)
+            _maintain(warehouse)
+            found[BEFORE] = sizes(warehouse)
             if kind == CANCELLED:
                 until = datetime.fromtimestamp((T0 + DAY_MS) / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
                 with Client(root) as client:
                     client.cancel("t", where=f"due_time < '{until}'")
             else:
                 job.reach(T0 + _END_MS)
-            found[DECIDED] = sizes(spark, warehouse)
+            found[DECIDED] = sizes(warehouse)
             # Retention counts from what was delivered last; rows of the last batches of a stage stay for its restart.
             # So some messages more come in both runs.
             for number in range(2, 5):
                 now = T0 + _END_MS + number * _RETAIN_MS
                 job.reach(now, inbox_rows(random, 1, now, (0, 0), PAYLOAD_BYTES))
-            _maintain(spark, warehouse)
-            found[AFTER] = sizes(spark, warehouse)
+            _maintain(warehouse)
+            found[AFTER] = sizes(warehouse)
     spark.stop()
     return {"kind": kind, "messages": count, "phases": found}
 
 
-def _maintain(spark: SparkSession, warehouse: Warehouse) -> None:
+def _maintain(warehouse: Warehouse) -> None:
     """A round of maintenance; another one follows, as it does in a job: it merges what the first one left."""
     kept = Upkeep(retain_ms=_RETAIN_MS, retain_deliveries_ms=_RETAIN_MS, retain_log_ms=0, log_ms=0, files_ms=0)
     for _ in range(2):
         # Times of files have whole seconds on some systems.
-        list(maintain(spark, warehouse, kept, wall_ms() + SECOND_MS))
+        list(maintain(warehouse, kept, wall_ms() + SECOND_MS))
 
 
-def sizes(spark: SparkSession, warehouse: Warehouse) -> dict[str, dict[str, int]]:
+def sizes(warehouse: Warehouse) -> dict[str, dict[str, int]]:
     """Rows, files and bytes of each table that has some, and the bytes of the index."""
     found = {}
     for table in TABLES:
@@ -107,7 +106,7 @@ def sizes(spark: SparkSession, warehouse: Warehouse) -> dict[str, dict[str, int]
         rows, size = (sum(column.to_pylist()) for column in files.columns)
         if files.num_rows:
             found[table.name] = {"rows": rows, "files": files.num_rows, "bytes": size}
-    return found | {INDEX: {"bytes": held(spark, warehouse).size}}
+    return found | {INDEX: {"bytes": held(warehouse).size}}
 
 
 def show(row: dict[str, Any]) -> Iterator[str]:

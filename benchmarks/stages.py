@@ -47,7 +47,7 @@ T0, TICK_MS = 1_700_000_000_000, 1_000
 COUNTED = (MESSAGES, SEGMENTS, DELIVERIES)
 
 
-Start = Callable[[SparkSession, Warehouse, str, Options], Stage]
+Start = Callable[[Warehouse, str, Options], Stage]
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Trial:
         self.intake()
         reach(self.stages, self.warehouse, T0 + self.workload.delay_ms - 1)
         seconds = self._timed(self.stages, self.workload.last_due)
-        _check_all_delivered(self.spark, self.warehouse, self.count * self.workload.subscriptions)
+        _check_all_delivered(self.warehouse, self.count * self.workload.subscriptions)
         return seconds
 
     def _timed(self, stages: Sequence[Stage], instant: int) -> float:
@@ -202,12 +202,12 @@ def listen(warehouse: Warehouse, workload: Workload, start: str) -> None:
 def one_run(spark: SparkSession, system: System, workload: Workload, count: int) -> Figure:
     """Make a warehouse, fill the inbox, measure."""
     with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
-        warehouse = Warehouse(f"{folder}/warehouse")
+        warehouse = Warehouse(f"{folder}/warehouse", spark)
         create_all(warehouse.root)
         if workload.measure != "encode":
             listen(warehouse, workload, "latest")
-        options = Options(VirtualClock(), usual(spark, warehouse))
-        stages = [system.start(spark, warehouse, stage, options) for stage in system.stages]
+        options = Options(VirtualClock(), usual(warehouse))
+        stages = [system.start(warehouse, stage, options) for stage in system.stages]
         try:
             reach(stages, warehouse, T0 - 1)
             produce(warehouse, workload, count)
@@ -215,12 +215,12 @@ def one_run(spark: SparkSession, system: System, workload: Workload, count: int)
             seconds: float = getattr(trial, workload.measure)()
         finally:
             stop_all(stages)
-        parked = warehouse.read(spark, MESSAGES).where("parked").count()
+        parked = warehouse.read(MESSAGES).where("parked").count()
         return Figure(count, seconds, sum(_commits(warehouse, table) for table in COUNTED), parked, trial.ingest)
 
 
-def _check_all_delivered(spark: SparkSession, warehouse: Warehouse, expected: int) -> None:
-    found = warehouse.read(spark, DELIVERIES).count()
+def _check_all_delivered(warehouse: Warehouse, expected: int) -> None:
+    found = warehouse.read(DELIVERIES).count()
     if found != expected:
         raise SystemExit(f"{found} rows in deliveries, expected {expected}: the figure would be worth nothing")
 
@@ -232,11 +232,11 @@ def _commits(warehouse: Warehouse, table: Table) -> int:
 def plain_copy(spark: SparkSession, workload: Workload, count: int) -> Figure:
     """Copy an inbox of so many rows to another Delta table: what Spark and Delta cost without us."""
     with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
-        warehouse = Warehouse(f"{folder}/warehouse")
+        warehouse = Warehouse(f"{folder}/warehouse", spark)
         create_all(warehouse.root)
         produce(warehouse, workload, count)
         begun = time.perf_counter()
-        warehouse.read(spark, INBOX).write.format("delta").save(f"{folder}/copy")
+        warehouse.read(INBOX).write.format("delta").save(f"{folder}/copy")
         return Figure(count, time.perf_counter() - begun, 1, 0)
 
 

@@ -55,7 +55,7 @@ def run(stages: Sequence[str], arguments: Sequence[str] | None = None) -> int:
         with stops_start():
             spark = _session(f"delayline {' '.join(stages)}", profile, options.warehouse)
             try:
-                return _run(spark, stages, profile, Warehouse(options.warehouse))
+                return _run(spark, stages, profile, Warehouse(options.warehouse, spark))
             finally:
                 spark.stop()
     except KeyboardInterrupt:
@@ -78,7 +78,7 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
             # First: it asks a store without the JVM, which asks again for minutes before it says what is missing.
             stop_file = StopFile(warehouse.root)
             check_store(spark, warehouse.root)
-            create_all(spark, warehouse)
+            create_all(warehouse)
         except OSError as error:
             return _end(explain(error)[1], REFUSED)
         if (warning := unlocked(warehouse.root)) is not None:
@@ -86,12 +86,12 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
         try:
             if submitted():
                 profile = _with_given(spark, profile)
-            profile = sized(spark, warehouse, profile, _say)
+            profile = sized(warehouse, profile, _say)
             watch = watching.enter_context(watched(spark, warehouse.root, profile.watching))
             options = replace(profile.options, watch=watch)
             with warmed(spark, stages):
-                running = start_all(spark, warehouse, options, stages)
-            watching.enter_context(beside_stages(spark, warehouse, running, profile.sources, options))
+                running = start_all(warehouse, options, stages)
+            watching.enter_context(beside_stages(warehouse, running, profile.sources, options))
         except PipelineError as error:
             stop_all(running)
             return _end(str(error), REFUSED)

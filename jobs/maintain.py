@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         check_store(spark, options.warehouse)
         every = [table.name for table in TABLES]
-        for done in maintain(spark, Warehouse(options.warehouse), upkeep, wall_ms(), every):
+        for done in maintain(Warehouse(options.warehouse, spark), upkeep, wall_ms(), every):
             sys.stdout.write(f"{done}\n")
             failed = failed or bool(done.failed)
     except PipelineError as error:

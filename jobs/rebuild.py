@@ -20,8 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     spark = tool_session(f"delayline rebuild {options.stage}", options.warehouse)
     try:
-        warehouse = Warehouse(options.warehouse)
-        for line in rebuilt(spark, warehouse, stages_of(options.stage), reset_clock=options.reset_clock):
+        warehouse = Warehouse(options.warehouse, spark)
+        for line in rebuilt(warehouse, stages_of(options.stage), reset_clock=options.reset_clock):
             sys.stdout.write(f"{line}\n")
     except PipelineError as error:
         sys.stderr.write(f"delayline: {error}\n")

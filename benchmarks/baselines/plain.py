@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructField
@@ -19,7 +19,6 @@ from pipeline.ingest.accept_spark import classify, rejected_rows
 from pipeline.service.clock import ticks
 from pipeline.service.run import Stage
 from pipeline.service.ticksource import TickSource
-from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, Table
 
@@ -58,9 +57,9 @@ def launch(
     return Stage(stage, query, lock, clock=clock)
 
 
-def start_ingest(spark: SparkSession, warehouse: Warehouse, options: Options) -> Stage:
+def start_ingest(warehouse: Warehouse, options: Options) -> Stage:
     """Accept by the same rules as ours, one ledger a batch, entries in order of due time."""
-    checkpoint = Checkpoint(session_files(spark), warehouse.checkpoint("ingest"))
+    checkpoint = Checkpoint(warehouse.files, warehouse.checkpoint("ingest"))
     settings = options.settings
 
     def take(rows: DataFrame, batch_id: int) -> None:
@@ -73,8 +72,8 @@ def start_ingest(spark: SparkSession, warehouse: Warehouse, options: Options) ->
         append(rejected_rows(seen.where("reason IS NOT NULL"), now, batch_id), warehouse, REJECTED_INGEST)
         seen.unpersist()
 
-    clock = ticks(spark, options.clock, warehouse.instants("ingest"))
-    inbox = with_place(warehouse.follow(spark, INBOX, 0, settings.max_files, settings.max_bytes))
+    clock = ticks(warehouse.spark, options.clock, warehouse.instants("ingest"))
+    inbox = with_place(warehouse.follow(INBOX, 0, settings.max_files, settings.max_bytes))
     rows = clock.stream().unionByName(inbox.withColumn("instant", F.lit(None).cast("bigint")), allowMissingColumns=True)
     return launch(warehouse, "ingest", rows, take, options, clock)
 

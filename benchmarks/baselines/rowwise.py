@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Iterable, Iterator
 
 import pandas as pd
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
@@ -24,11 +24,9 @@ _COLUMNS = [field.split()[0] for field in _RELEASED.split(", ")]
 Nested = dict[int, dict[int, set[int]]]
 
 
-def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Options) -> Stage:
+def start(warehouse: Warehouse, stage: str, options: Options) -> Stage:
     """Start one of the stages."""
-    return {"ingest": start_ingest, "schedule": _start_schedule, "dispatch": _start_dispatch}[stage](
-        spark, warehouse, options
-    )
+    return {"ingest": start_ingest, "schedule": _start_schedule, "dispatch": _start_dispatch}[stage](warehouse, options)
 
 
 def track(key: tuple[str, str], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
@@ -53,14 +51,14 @@ def track(key: tuple[str, str], frames: Iterable[pd.DataFrame], state: GroupStat
     yield pd.DataFrame(released, columns=_COLUMNS)
 
 
-def _start_schedule(spark: SparkSession, warehouse: Warehouse, options: Options) -> Stage:
-    listeners = warehouse.read(spark, SUBSCRIPTIONS).where("active").select("topic", "subscription")
-    positions = warehouse.follow(spark, MESSAGES, 0, options.settings.max_files).join(listeners, "topic")
+def _start_schedule(warehouse: Warehouse, options: Options) -> Stage:
+    listeners = warehouse.read(SUBSCRIPTIONS).where("active").select("topic", "subscription")
+    positions = warehouse.follow(MESSAGES, 0, options.settings.max_files).join(listeners, "topic")
     due = F.unix_millis("due_time").alias("due_ms")
     rows = positions.select(
         "topic", "subscription", "ledger_id", "entry_id", due, F.lit(None).cast("timestamp").alias("et")
     )
-    clock = ticks(spark, options.clock, warehouse.instants("schedule")).stream()
+    clock = ticks(warehouse.spark, options.clock, warehouse.instants("schedule")).stream()
     instants = clock.select(F.timestamp_millis("instant").alias("et"))
     both = rows.unionByName(instants, allowMissingColumns=True).withWatermark("et", "0 seconds").where("et IS NULL")
     released = both.groupBy("topic", "subscription").applyInPandasWithState(
@@ -83,9 +81,9 @@ def _start_schedule(spark: SparkSession, warehouse: Warehouse, options: Options)
     return launch(warehouse, "schedule", released, write, options)
 
 
-def _start_dispatch(spark: SparkSession, warehouse: Warehouse, options: Options) -> Stage:
+def _start_dispatch(warehouse: Warehouse, options: Options) -> Stage:
     def write(batch: DataFrame, batch_id: int) -> None:
-        messages = warehouse.read(spark, MESSAGES).drop("batch_id", "due_time")
+        messages = warehouse.read(MESSAGES).drop("batch_id", "due_time")
         due = batch.select(
             "topic", "subscription", "ledger_id", F.col("first_entry").alias("entry_id"), "due_time", "released_at"
         )
@@ -97,6 +95,4 @@ def _start_dispatch(spark: SparkSession, warehouse: Warehouse, options: Options)
             batch_id,
         )
 
-    return launch(
-        warehouse, "dispatch", warehouse.follow(spark, REDELIVERY, 0, options.settings.max_files), write, options
-    )
+    return launch(warehouse, "dispatch", warehouse.follow(REDELIVERY, 0, options.settings.max_files), write, options)

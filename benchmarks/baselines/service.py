@@ -25,11 +25,12 @@ def main() -> int:
     parser.add_argument("--profile", type=Path, required=True)
     parser.add_argument("--warehouse", required=True)
     options = parser.parse_args()
-    profile, warehouse, chosen = read_profile(options.profile), Warehouse(options.warehouse), BASELINES[options.name]
+    profile, chosen = read_profile(options.profile), BASELINES[options.name]
     # Their batches are Spark's own, whose code is faster compiled well: only ours asks for less.
     spark = local_session(options.name, replace(profile.machine, java_options=""))
+    warehouse = Warehouse(options.warehouse, spark)
     with stop_signals() as asked:
-        running = [chosen.start(spark, warehouse, stage, profile.options) for stage in chosen.STAGES]
+        running = [chosen.start(warehouse, stage, profile.options) for stage in chosen.STAGES]
         reason = serve(running, asked, StopFile(warehouse.root))
     spark.stop()
     if reason is not None:

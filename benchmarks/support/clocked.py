@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from benchmarks.support.usual import usual
 from pipeline.config.options import Options
@@ -69,10 +68,10 @@ class Clocked:
 
 
 @contextmanager
-def clocked(spark: SparkSession, warehouse: Warehouse) -> Iterator[Clocked]:
+def clocked(warehouse: Warehouse) -> Iterator[Clocked]:
     """All stages of a warehouse, until the block ends."""
     steps = Steps()
-    stages = start_all(spark, warehouse, Options(VirtualClock(), usual(spark, warehouse), observe=steps.note))
+    stages = start_all(warehouse, Options(VirtualClock(), usual(warehouse), observe=steps.note))
     try:
         yield Clocked(warehouse, stages, steps)
     finally:

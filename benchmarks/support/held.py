@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.delta.warehouse import Warehouse
@@ -19,9 +18,9 @@ class Held:
     size: int
 
 
-def held(spark: SparkSession, warehouse: Warehouse) -> Held:
+def held(warehouse: Warehouse) -> Held:
     """What lies in the state stores of the schedule."""
-    rows = spark.read.format("statestore").load(warehouse.checkpoint("schedule"))
+    rows = warehouse.spark.read.format("statestore").load(warehouse.checkpoint("schedule"))
     state = F.col("value.groupState")
     sums = [F.count("*"), F.coalesce(F.sum(state["count"]), F.lit(0)), F.sum(F.octet_length(state["indexes"]))]
     keys, positions, size = rows.agg(*sums).collect()[0]

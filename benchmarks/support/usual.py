@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyspark.sql import SparkSession
-
 from benchmarks.support import ROOT
 from pipeline.config.profiles import fitted, read_profile
 from pipeline.config.session import PARTITIONS, Machine
@@ -21,8 +19,8 @@ def usual_machine(memory: str) -> Machine:
     return replace(read_profile(LOCAL).machine, memory=memory)
 
 
-def usual(spark: SparkSession, warehouse: Warehouse) -> Settings:
+def usual(warehouse: Warehouse) -> Settings:
     """What is measured is what a user gets; the session gets its shuffle partitions."""
-    profile, _ = fitted(read_profile(LOCAL), place(spark, warehouse))
-    spark.conf.set(PARTITIONS, str(profile.machine.partitions))
+    profile, _ = fitted(read_profile(LOCAL), place(warehouse))
+    warehouse.spark.conf.set(PARTITIONS, str(profile.machine.partitions))
     return profile.options.settings

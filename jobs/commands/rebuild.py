@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from pyspark.sql import SparkSession
-
 from jobs.commands.spark import session
 from pipeline.config.options import Options
 from pipeline.config.session import Machine
@@ -27,7 +25,7 @@ def run(root: str, stage: str, *, reset_clock: bool) -> Iterator[str]:
         StageRunning: a stage that must be stopped runs.
     """
     with session("delayline rebuild", Machine(), root) as spark:
-        yield from rebuilt(spark, Warehouse(root), stages_of(stage), reset_clock=reset_clock)
+        yield from rebuilt(Warehouse(root, spark), stages_of(stage), reset_clock=reset_clock)
 
 
 def stages_of(stage: str) -> tuple[str, ...]:
@@ -35,13 +33,12 @@ def stages_of(stage: str) -> tuple[str, ...]:
     return ALL_STAGES if stage == ALL else (stage,)
 
 
-def rebuilt(spark: SparkSession, warehouse: Warehouse, stages: Sequence[str], *, reset_clock: bool) -> Iterator[str]:
+def rebuilt(warehouse: Warehouse, stages: Sequence[str], *, reset_clock: bool) -> Iterator[str]:
     """Rebuild stages, one after the other; gives a line for each.
 
     Settle needs no rebuild. It has only a clock to reset, and no line when that is not asked for.
 
     Args:
-        spark: a session with Delta.
         warehouse: whose stages.
         stages: which ones.
         reset_clock: the clock begins at the present time, also when the last run was ahead of it.
@@ -50,13 +47,13 @@ def rebuilt(spark: SparkSession, warehouse: Warehouse, stages: Sequence[str], *,
         StageRunning: a stage that must be stopped runs.
         StoreRefused, NoConditionalPuts: the store of the warehouse is not fit for it.
     """
-    check_store(spark, warehouse.root)
+    check_store(warehouse.spark, warehouse.root)
     latest = wall_ms() if reset_clock else None
     if latest is not None and SETTLE in stages:
         # First: a settle that runs refuses, and no other stage was rebuilt by then.
-        reset_settle(spark, warehouse, latest)
+        reset_settle(warehouse, latest)
         yield f"stage {SETTLE} goes on at the present time; start it again"
     for stage in stages:
         if stage != SETTLE:
-            origin = rebuild(spark, warehouse, stage, Options(LiveClock()), latest=latest)
+            origin = rebuild(warehouse, stage, Options(LiveClock()), latest=latest)
             yield f"stage {stage} goes on from version {origin.version}; start it again"

@@ -60,7 +60,7 @@ def run(choices: Choices, echo: Callable[[str], None], note: Callable[[str], Non
     profile = replace(profile, options=replace(profile.options, clock=VirtualClock()))
     start = time.monotonic()
     with session("delayline replay", profile.machine, choices.root, choices.source) as spark:
-        profile = sized(spark, Warehouse(choices.root), profile, note)
+        profile = sized(Warehouse(choices.root, spark), profile, note)
         replay_with_bar(spark, choices.root, read(spark, choices.source), choices.course, profile.options.settings)
     done, took = counts(choices.root), time.monotonic() - start
     echo(as_json(done, choices.course, took) if choices.as_json else f"{done}  in {took:.0f} s")
@@ -88,7 +88,7 @@ def replay_with_bar(
             return on_instant is not None and bool(on_instant(instant))
 
         try:
-            replay(spark, Warehouse(root), messages, course, settings=settings, on_instant=reached)
+            replay(Warehouse(root, spark), messages, course, settings=settings, on_instant=reached)
         except PipelineError:
             raise
         except Exception as error:

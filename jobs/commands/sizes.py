@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from pyspark.sql import SparkSession
-
 from jobs.commands.durations import spell
 from pipeline.config.profiles import Profile, fitted
 from pipeline.config.session import PARTITIONS
@@ -13,7 +11,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.files import sync_files
 
 
-def sized(spark: SparkSession, warehouse: Warehouse, profile: Profile, echo: Callable[[str], None]) -> Profile:
+def sized(warehouse: Warehouse, profile: Profile, echo: Callable[[str], None]) -> Profile:
     """The profile with what it leaves open chosen for a warehouse and a session.
 
     The session gets its shuffle partitions, and whether it waits for the disk.
@@ -21,9 +19,9 @@ def sized(spark: SparkSession, warehouse: Warehouse, profile: Profile, echo: Cal
     Raises:
         BadSetting: the warehouse states a rate that is none.
     """
-    here = place(spark, warehouse)
+    here = place(warehouse)
     whole, choices = fitted(profile, here)
-    spark.conf.set(PARTITIONS, str(whole.machine.partitions))
+    warehouse.spark.conf.set(PARTITIONS, str(whole.machine.partitions))
     sync_files(on=whole.options.settings.sync)
     for line in lines(here, choices):
         echo(line)

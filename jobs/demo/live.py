@@ -30,7 +30,7 @@ def play(spark: SparkSession, root: str, echo: Callable[[str], None]) -> list[De
     """
     create_all(root)
     subscribe(root, Subscription(TOPIC, "watcher", tick_ms=_TICK_MS, start="earliest"))
-    running = start_all(spark, Warehouse(root), Options(LiveClock()))
+    running = start_all(Warehouse(root, spark), Options(LiveClock()))
     try:
         arrivals = _arrivals(root, running)
         echo(f"The stages are up; {_WARM_UP} messages, one after the other, warm them.")

@@ -79,7 +79,7 @@ def play(spark: SparkSession, root: str, echo: Callable[[str], None]) -> Verdict
     """
     create_all(root)
     subscribe(root, Subscription(TOPIC, NAME, "shared", tick_ms=_TICK_MS, start="earliest", policies=_POLICIES))
-    running = start_all(spark, Warehouse(root), Options(LiveClock()))
+    running = start_all(Warehouse(root, spark), Options(LiveClock()))
     try:
         with _working(root, "first", echo) as first, _working(root, "second", echo) as second:
             echo(f"Two workers; {ORDERS} orders, due at once and within three seconds. Some fail.")

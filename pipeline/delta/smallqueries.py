@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from pipeline.config.threads import panics_raised
 from pipeline.delta.deltars import batches_of, query
@@ -22,7 +22,6 @@ from pipeline.delta.logs.snapshot import live_files
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.files import Files
-from pipeline.storage.hadoop import session_files
 from schemas import Table
 
 T = TypeVar("T")
@@ -31,23 +30,21 @@ _MOST_ROWS, _MOST_BYTES = 100_000, 64 << 20
 """Rows of a table that are held here, as in a plan Spark holds them several times, and bytes of its files."""
 
 
-def ask(spark: SparkSession, warehouse: Warehouse, table: Table, sql: str, version: int | None = None) -> Sequence[Any]:
+def ask(warehouse: Warehouse, table: Table, sql: str, version: int | None = None) -> Sequence[Any]:
     """The rows of a query over one table, each with its columns by name.
 
     Args:
-        spark: the session.
         warehouse: where the table lies.
         table: its contract.
         sql: what both Spark and DataFusion understand; the table is `{rows}` in it.
         version: of the table; None is the newest.
     """
-    files, path = session_files(spark), warehouse.path(table)
+    files, path = warehouse.files, warehouse.path(table)
     rows = read_here(files, path, version, lambda opened: query(sql.format(rows="opened"), opened=opened))
-    return spark.sql(sql, rows=warehouse.read(spark, table, version)).collect() if rows is None else rows
+    return warehouse.spark.sql(sql, rows=warehouse.read(table, version)).collect() if rows is None else rows
 
 
 def frame_of(
-    spark: SparkSession,
     warehouse: Warehouse,
     table: Table,
     columns: Sequence[str],
@@ -58,7 +55,6 @@ def frame_of(
     """Columns of some rows of a table. When they are few the frame holds them itself, and reads nothing any more.
 
     Args:
-        spark: the session.
         warehouse: where the table lies.
         table: its contract.
         columns: their names.
@@ -66,13 +62,13 @@ def frame_of(
         where: which rows, in what both Spark and DataFusion understand.
         most: how many of them the driver may hold. It holds no more than 100,000, of a table of 64 MiB.
     """
-    files, path = session_files(spark), warehouse.path(table)
+    files, path = warehouse.files, warehouse.path(table)
     version = newest(files, path) if version is None else version
     few = _few(files, path, table, columns, where, version, min(most, _MOST_ROWS)) if most else None
     if few is None:
-        return warehouse.read(spark, table, version).where(where).select(*columns)
+        return warehouse.read(table, version).where(where).select(*columns)
     # One task: each core would get a few rows, and write a file for them.
-    return spark.createDataFrame(few).coalesce(1)
+    return warehouse.spark.createDataFrame(few).coalesce(1)
 
 
 def _few(

@@ -8,7 +8,6 @@ from typing import Any
 
 from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from pipeline.config.deltaspark import DeltaTable
 from pipeline.config.paths import is_s3
@@ -22,7 +21,6 @@ from pipeline.delta.properties import PROPERTIES, rate_of, segment_ms_of, segmen
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.storage.files import Files
-from pipeline.storage.hadoop import session_files
 from schemas import COMMANDS, DELIVERIES, HELD, REDELIVERY, REJECTED_DISPATCH, SEGMENTS, TABLES, Table
 
 _GROWN = (SEGMENTS, REDELIVERY, HELD, DELIVERIES, REJECTED_DISPATCH, COMMANDS)
@@ -31,15 +29,12 @@ _LOOKS = 8
 """So many logs are looked at at once."""
 
 
-def create_all(
-    spark: SparkSession, warehouse: Warehouse, *, rate: int = DEFAULT_RATE, segment_ms: int | None = None
-) -> None:
+def create_all(warehouse: Warehouse, *, rate: int = DEFAULT_RATE, segment_ms: int | None = None) -> None:
     """Create the tables that are missing. Those that exist get the optional columns that they lack.
 
     With nothing missing it is a look at the logs.
 
     Args:
-        spark: a session with Delta.
         warehouse: where the tables lie.
         rate: messages a second that the busiest topic is expected to get; sizes are chosen for it.
         segment_ms: span of due time that one state value covers, fixed for the warehouse's life. None: by the rate.
@@ -47,15 +42,15 @@ def create_all(
     Raises:
         BadSetting: the rate is not between 1 and 10 million, or the span not between a second and a day.
     """
-    extra, files = segment_properties(rate, segment_ms), session_files(spark)
+    extra, files = segment_properties(rate, segment_ms), warehouse.files
     for table in TABLES:
         if not _is_there(files, warehouse.path(table)):
-            _create(spark, warehouse, table, PROPERTIES | table.properties | (extra if table is SEGMENTS else {}))
+            _create(warehouse, table, PROPERTIES | table.properties | (extra if table is SEGMENTS else {}))
         elif table in _GROWN:
-            _add_columns(spark, warehouse, table)
+            _add_columns(warehouse, table)
 
 
-def bring_up_to_date(spark: SparkSession, warehouse: Warehouse) -> None:
+def bring_up_to_date(warehouse: Warehouse) -> None:
     """Give a warehouse the tables and columns that it lacks because an earlier version of this project made it.
 
     A folder that is no warehouse stays as it is. When nothing is missing, this is a look at the logs.
@@ -63,9 +58,9 @@ def bring_up_to_date(spark: SparkSession, warehouse: Warehouse) -> None:
     Raises:
         TableRestored: somebody has restored a table that the stages write.
     """
-    if _is_there(session_files(spark), warehouse.path(SEGMENTS)):
-        create_all(spark, warehouse)
-        check_restored(session_files(spark), warehouse)
+    if _is_there(warehouse.files, warehouse.path(SEGMENTS)):
+        create_all(warehouse)
+        check_restored(warehouse.files, warehouse)
 
 
 def check_restored(files: Files, warehouse: Warehouse) -> None:
@@ -83,28 +78,28 @@ def check_restored(files: Files, warehouse: Warehouse) -> None:
             raise TableRestored(table.name, version, path)
 
 
-def segment_ms(spark: SparkSession, warehouse: Warehouse) -> int:
+def segment_ms(warehouse: Warehouse) -> int:
     """The span of a segment, as fixed when the warehouse was created, in ms.
 
     Raises:
         BadSetting: somebody else made the table.
     """
-    return segment_ms_of(_properties(spark, warehouse))
+    return segment_ms_of(_properties(warehouse))
 
 
-def place(spark: SparkSession, warehouse: Warehouse) -> Place:
+def place(warehouse: Warehouse) -> Place:
     """What the sizes of a warehouse follow from, in a session.
 
     Raises:
         BadSetting: the warehouse states a rate that is none, or no span of its segments.
     """
-    properties, cores = _properties(spark, warehouse), spark.sparkContext.defaultParallelism
+    properties, cores = _properties(warehouse), warehouse.spark.sparkContext.defaultParallelism
     return Place(rate_of(properties), segment_ms_of(properties), cores, memory_here())
 
 
-def _properties(spark: SparkSession, warehouse: Warehouse) -> dict[str, str]:
+def _properties(warehouse: Warehouse) -> dict[str, str]:
     """The properties of `segments`."""
-    return dict(TableLog(spark, warehouse.path(SEGMENTS)).head().metadata["configuration"])
+    return dict(TableLog(warehouse.spark, warehouse.path(SEGMENTS)).head().metadata["configuration"])
 
 
 def _is_there(files: Files, path: str) -> bool:
@@ -112,32 +107,32 @@ def _is_there(files: Files, path: str) -> bool:
     return is_whole(files, path) or any(file.is_entry for file in log_files(files.names(f"{path}/_delta_log")))
 
 
-def _create(spark: SparkSession, warehouse: Warehouse, table: Table, properties: Mapping[str, str]) -> None:
+def _create(warehouse: Warehouse, table: Table, properties: Mapping[str, str]) -> None:
     try:
-        _make(spark, warehouse, table, properties)
+        _make(warehouse, table, properties)
     except (PySparkException, DeltaError):
         # Two processes that start together make the same tables, and Delta refuses the second.
-        if not _is_there(session_files(spark), warehouse.path(table)):
+        if not _is_there(warehouse.files, warehouse.path(table)):
             raise
 
 
-def _make(spark: SparkSession, warehouse: Warehouse, table: Table, properties: Mapping[str, str]) -> None:
+def _make(warehouse: Warehouse, table: Table, properties: Mapping[str, str]) -> None:
     if is_s3(warehouse.root) or Files().local(warehouse.root) is not None:
         # It takes no job. And in S3 Delta would replace what another one creates (decision 0024).
         deltars.create(warehouse.root, table, properties)
         return
-    building = DeltaTable.createIfNotExists(spark).location(warehouse.path(table)).addColumns(table.schema)
+    building = DeltaTable.createIfNotExists(warehouse.spark).location(warehouse.path(table)).addColumns(table.schema)
     for key, value in properties.items():
         building = building.property(key, value)
     building.execute()
 
 
-def _add_columns(spark: SparkSession, warehouse: Warehouse, table: Table) -> None:
+def _add_columns(warehouse: Warehouse, table: Table) -> None:
     """Add the optional columns of a contract that a table lacks. Rows that were there have NULL in them."""
-    log, path = TableLog(spark, warehouse.path(table)), warehouse.path(table)
+    log, path = TableLog(warehouse.spark, warehouse.path(table)), warehouse.path(table)
     while (wanted := grown(table, (head := log.head()).metadata)) is not None:
         # Two processes may start at the same time: who comes second looks again.
-        Appender(spark, path, table).describe(head.version, wanted)
+        Appender(warehouse.spark, path, table).describe(head.version, wanted)
 
 
 def grown(table: Table, metadata: Mapping[str, Any]) -> dict[str, Any] | None:

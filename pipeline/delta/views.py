@@ -2,7 +2,7 @@
 
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.delta.warehouse import Warehouse
@@ -19,13 +19,13 @@ from schemas import (
 )
 
 
-def rejected(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
+def rejected(warehouse: Warehouse) -> DataFrame:
     """Everything that any stage refused: stage, reason, rejected_at, batch_id, topic, and the source row as JSON.
 
     What dispatch left out because a command withdrew it was not refused.
     """
     parts = [
-        warehouse.read(spark, table)
+        warehouse.read(table)
         .where(F.col("reason") != CANCELLED)
         .select(F.lit(table.writer).alias("stage"), "reason", "rejected_at", "batch_id", "topic", _source_row(table))
         for table in (REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH, REJECTED_SETTLE)
@@ -33,18 +33,18 @@ def rejected(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
     return reduce(DataFrame.unionByName, parts)
 
 
-def suppressed(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
+def suppressed(warehouse: Warehouse) -> DataFrame:
     """What did not meet the guard of its subscription, and so was not delivered, with its key and when that was.
 
     `guard_version` is the version of `subscriptions` that has the guard, `table_versions` says which versions of its
     tables were read.
     """
     names = ("topic", "subscription", "life", "ledger_id", "entry_id", "redelivery_count", "message_key", "due_time")
-    rows = warehouse.read(spark, REJECTED_DISPATCH).where(F.col("reason") == SUPPRESSED)
+    rows = warehouse.read(REJECTED_DISPATCH).where(F.col("reason") == SUPPRESSED)
     return rows.select(*names, F.col("rejected_at").alias("suppressed_at"), "guard_version", "table_versions")
 
 
-def lateness(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
+def lateness(warehouse: Warehouse) -> DataFrame:
     """How late every delivery became visible: its columns less the message, `committed_at` and `late_ms`.
 
     `late_ms` counts from the bucket (`due_time`), so a coarse tick, which somebody asked for, is not lateness. It is
@@ -54,7 +54,7 @@ def lateness(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
     """
     due = F.col("due_time")
     commits = F.struct("committed_at", "first_due", "last_due")
-    noted = warehouse.read(spark, PUBLICATIONS).groupBy("batch_id").agg(F.collect_list(commits).alias("commits"))
+    noted = warehouse.read(PUBLICATIONS).groupBy("batch_id").agg(F.collect_list(commits).alias("commits"))
 
     def fits(commit: Column) -> Column:
         return due.between(commit["first_due"], commit["last_due"]) & (commit["committed_at"] >= due)
@@ -64,7 +64,7 @@ def lateness(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
         return F.struct(off.alias("off"), commit["committed_at"].alias("committed_at"))
 
     nearest = F.array_min(F.transform(F.filter("commits", fits), distance))["committed_at"]
-    deliveries = warehouse.read(spark, DELIVERIES).drop("message_key", "properties", "payload")
+    deliveries = warehouse.read(DELIVERIES).drop("message_key", "properties", "payload")
     shown = deliveries.join(F.broadcast(noted), "batch_id", "left").withColumn("committed_at", nearest).drop("commits")
     return shown.withColumn("late_ms", F.unix_millis("committed_at") - F.unix_millis(due))
 

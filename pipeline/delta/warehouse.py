@@ -1,7 +1,7 @@
 """A warehouse: the folders of its tables, and how their rows are read and followed."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -25,15 +25,44 @@ Place = tuple[int, str]
 """A file of a table: the version that added it, and its path relative to the table, decoded."""
 
 
+_FILES = Files()
+"""What is reached without a session: this machine, and stores by their addresses."""
 _FOOTERS = 64
 """So many files are looked at to learn how many rows they have."""
 
 
 @dataclass(frozen=True)
 class Warehouse:
-    """A folder of Delta tables, with checkpoints and the virtual clock beside them."""
+    """A folder of Delta tables, with checkpoints and the virtual clock beside them, and what reaches them.
+
+    Attributes:
+        root: the folder.
+        session: reads and writes what this process cannot. None: nobody does, and what this process cannot reach is out
+            of reach.
+    """
 
     root: str
+    session: SparkSession | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session, for what only Spark can do.
+
+        Raises:
+            NotInDriver: there is none.
+        """
+        if self.session is None:
+            raise NotInDriver(PLACE)
+        return self.session
+
+    @property
+    def files(self) -> Files:
+        """All file systems that are reached."""
+        return _FILES if self.session is None else session_files(self.session)
+
+    def within(self, session: SparkSession) -> "Warehouse":
+        """The same one as another session of the process reads it: that of a query's batch has settings of its own."""
+        return replace(self, session=session)
 
     def path(self, table: Table) -> str:
         """The folder of a table."""
@@ -47,16 +76,14 @@ class Warehouse:
         """The file with a stage's instants of the virtual clock. One for each stage: a replay runs them in lockstep."""
         return f"{self.root}/_clock/{stage}"
 
-    def read(self, spark: SparkSession, table: Table, version: int | None = None) -> DataFrame:
+    def read(self, table: Table, version: int | None = None) -> DataFrame:
         """A table as it is now, or as it was at a version."""
-        reader = spark.read.format("delta")
+        reader = self.spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.path(table))
 
-    def between(
-        self, spark: SparkSession, table: Table, begin: Offset, end: Offset, left: Collection[Place] = ()
-    ) -> DataFrame:
+    def between(self, table: Table, begin: Offset, end: Offset, left: Collection[Place] = ()) -> DataFrame:
         """The rows that a stream of a table gives between two places: after `begin`, up to and with `end`.
 
         Files of some versions are `left` out.
@@ -64,13 +91,13 @@ class Warehouse:
         Raises:
             VersionGone: the log does not have all of them any more.
         """
-        found = between(session_files(spark), self.path(table), begin, end)
+        found = between(self.files, self.path(table), begin, end)
         if found is None:
             raise VersionGone(table.name, begin[0], "_delta_log")
         found = [each for each in found if (each["version"], each["path"]) not in left]
         if not found:
-            return spark.createDataFrame([], table.schema)
-        return TableFiles(spark, self.path(table)).frame(found).select(*table.schema.names)
+            return self.spark.createDataFrame([], table.schema)
+        return TableFiles(self.spark, self.path(table)).frame(found).select(*table.schema.names)
 
     def files_between(
         self, files: Files, table: Table, begin: Position, end: Position, most: int, left: Collection[Place] = ()
@@ -95,12 +122,10 @@ class Warehouse:
             raise NotInDriver(SIZE)
         return found
 
-    def follow(
-        self, spark: SparkSession, table: Table, start: Position | int, max_files: int, max_bytes: int | None = None
-    ) -> DataFrame:
+    def follow(self, table: Table, start: Position | int, max_files: int, max_bytes: int | None = None) -> DataFrame:
         """A stream for one query: the rows appended to a table from a position or a version on; never a snapshot."""
         begin = (start, EVERYTHING_BEFORE) if isinstance(start, int) else start.offset
-        return LogSource(spark, self.path(table), begin, max_files, max_bytes).stream()
+        return LogSource(self.spark, self.path(table), begin, max_files, max_bytes).stream()
 
 
 def _counted(found: Collection[Place]) -> int:

@@ -15,7 +15,6 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from pipeline.config.stages import DISPATCH
 from pipeline.delta.logs.entries import entry, newest
@@ -39,7 +38,6 @@ from pipeline.dispatch.holding import (
 )
 from pipeline.dispatch.prepared import HeldChange, PreparedStore
 from pipeline.storage.arrays import arrow_schema, longs
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.incarnations import Name
 from schemas import HELD
 
@@ -121,10 +119,10 @@ class Change:
 class Backlog:
     """What is held, known by file; rows are read when some of them are taken."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse, sink: Sink) -> None:
+    def __init__(self, warehouse: Warehouse, sink: Sink) -> None:
         """Read who has how much in which file. Nothing was ever held: a look at the log."""
-        self._spark, self._store, self._path, self._sink = spark, session_files(spark), warehouse.path(HELD), sink
-        self._live = LiveFiles(spark, self._path, HELD, lambda file: int(file["size"]))
+        self._warehouse, self._store, self._path, self._sink = warehouse, warehouse.files, warehouse.path(HELD), sink
+        self._live = LiveFiles(warehouse.spark, self._path, HELD, lambda file: int(file["size"]))
         self._files: dict[str, HeldFile] = {}
         self._held: dict[Who, Share] = {}
         self.version = newest(self._store, self._path)
@@ -237,36 +235,35 @@ class Backlog:
     def _rows(self, paths: list[str]) -> pa.Table:
         if not paths:
             return _KINDS.empty_table()
-        return _as_held(read_files(self._spark, self._store, self._path, HELD, paths))
+        return _as_held(read_files(self._warehouse.spark, self._store, self._path, HELD, paths))
 
 
-def finish(spark: SparkSession, warehouse: Warehouse, shelf: PreparedStore) -> None:
+def finish(warehouse: Warehouse, shelf: PreparedStore) -> None:
     """Do to `held` what the last batch on the shelf was to do, when it died before it had."""
     noted = [each for each in shelf.all() if each.held is not None]
     last = max(noted, key=lambda each: each.number, default=None)
     if last is None or last.held is None:
         return
-    sink = Sink(spark, warehouse, HELD, DISPATCH, after=last.held.version)
+    sink = Sink(warehouse, HELD, DISPATCH, after=last.held.version)
     # Others may have added versions, by a VACUUM or a property; none of them has a note of dispatch.
     if sink.last is None:
         since = min(each.held.version for each in noted if each.held is not None)
         _commit(sink, last.held, last.owner, last.batch, (last.begin, last.source), since)
 
 
-def hidden_since(spark: SparkSession, warehouse: Warehouse, shown: Commit | None) -> int | None:
+def hidden_since(warehouse: Warehouse, shown: Commit | None) -> int | None:
     """The version of `held` after which batches changed it of which something may not be visible.
 
     A batch hands over at once what it takes out of `held`: that is visible when a later one shows anything.
 
     Args:
-        spark: the session.
         warehouse: where the table lies.
         shown: the last commit of dispatch to `deliveries`; None: there is none.
 
     Returns:
         The version; None: the last commit is of an earlier release, which did not say it.
     """
-    files, path = session_files(spark), warehouse.path(HELD)
+    files, path = warehouse.files, warehouse.path(HELD)
     version = newest(files, path)
     last = last_note(files, path, DISPATCH, version)
     if last is None or _is_shown(last, shown):
@@ -275,13 +272,13 @@ def hidden_since(spark: SparkSession, warehouse: Warehouse, shown: Commit | None
     return None if since is None else int(since)
 
 
-def taken_since(spark: SparkSession, warehouse: Warehouse, shown: Commit | None) -> pa.Table | None:
+def taken_since(warehouse: Warehouse, shown: Commit | None) -> pa.Table | None:
     """The runs in the files that such batches took out of `held`, those that they put in again among them.
 
     None: nobody can tell, since the log, or a file, is gone.
     """
-    files, path = session_files(spark), warehouse.path(HELD)
-    since, last, names = hidden_since(spark, warehouse, shown), newest(files, path), list[str]()
+    files, path = warehouse.files, warehouse.path(HELD)
+    since, last, names = hidden_since(warehouse, shown), newest(files, path), list[str]()
     if since is None:
         return None
     for version in range(since + 1, last + 1):
@@ -292,7 +289,7 @@ def taken_since(spark: SparkSession, warehouse: Warehouse, shown: Commit | None)
         if commit is None or not _is_shown(commit, shown):
             names += [unquote(each["remove"]["path"]) for each in actions if "remove" in each]
     try:
-        return read_files(spark, files, path, HELD, names) if names else _KINDS.empty_table()
+        return read_files(warehouse.spark, files, path, HELD, names) if names else _KINDS.empty_table()
     except FileNotFoundError:
         return None
 

@@ -10,7 +10,7 @@ from operator import or_
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.routes import SIZE, NotInDriver
@@ -23,7 +23,6 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.holding import cut
 from pipeline.dispatch.release import taken_apart
 from pipeline.storage.arrays import arrow_schema
-from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import whole
 from schemas import CLOSED
 
@@ -34,11 +33,11 @@ KEYS = ("topic", "subscription", "life", "ledger_id", "redelivery_count")
 class ClosedLog:
     """The files of `closed`, followed from the first question on."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
-        self._spark, self._warehouse = spark, warehouse
-        self._files, self._path = session_files(spark), warehouse.path(CLOSED)
-        self._live = LiveFiles(spark, self._path, CLOSED, lambda file: _ledgers(file.get("stats")))
+        self._warehouse = warehouse
+        self._files, self._path = warehouse.files, warehouse.path(CLOSED)
+        self._live = LiveFiles(warehouse.spark, self._path, CLOSED, lambda file: _ledgers(file.get("stats")))
 
     def version(self) -> int:
         """The newest version."""
@@ -55,9 +54,9 @@ class ClosedLog:
         Those have all that concerns a redelivery which dispatch has not made.
         """
         try:
-            return self._warehouse.read(self._spark, CLOSED, version)
+            return self._warehouse.read(CLOSED, version)
         except PySparkException:
-            return self._warehouse.read(self._spark, CLOSED)
+            return self._warehouse.read(CLOSED)
 
     def readable(self, path: str) -> str | None:
         """A file as arrays are read; None where only Spark does."""

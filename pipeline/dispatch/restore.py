@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.errors import TableBehind
@@ -34,7 +34,6 @@ from pipeline.dispatch.release_local import LocalRelease
 from pipeline.dispatch.release_spark import SparkRelease, positions
 from pipeline.dispatch.withdrawn import said
 from pipeline.storage.arrays import arrow_schema, longs
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
@@ -152,13 +151,13 @@ class Wanted:
         return runs.join(F.broadcast(begins), ["topic", "subscription"], "left").where(due).drop(_BEGIN)
 
 
-def restore(spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline) -> None:
+def restore(warehouse: Warehouse, settings: Settings, timeline: Timeline) -> None:
     """Prepare again what lies on the shelf when a file of it is gone. Killed anywhere, it is called again.
 
     Raises:
         TableBehind: a note is gone. Rebuild dispatch.
     """
-    work = _Restoring(spark, warehouse, settings, timeline)
+    work = _Restoring(warehouse, settings, timeline)
     held = work.held()
     if held.lost:
         raise TableBehind(DISPATCH, PREPARED, held.visible.top, held.top)
@@ -167,16 +166,13 @@ def restore(spark: SparkSession, warehouse: Warehouse, settings: Settings, timel
         work.look(held, Wanted(last.source, last.owner, last.batch, held.due_from))
 
 
-def restore_all(
-    spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline, furthest: Commit | None = None
-) -> Offset:
+def restore_all(warehouse: Warehouse, settings: Settings, timeline: Timeline, furthest: Commit | None = None) -> Offset:
     """The same for a new checkpoint, which begins where dispatch ended: also when notes are gone with the old one.
 
     All that was released up to there and is nowhere is looked for, as far back as deliveries are there: users delete
     old ones (decision 0117). When the log of `redelivery` begins behind that place, it is all that is released.
 
     Args:
-        spark: the session.
         warehouse: where the tables lie.
         settings: of the job.
         timeline: its time.
@@ -186,8 +182,8 @@ def restore_all(
     Returns:
         The place in `redelivery` up to which all is visible, held, refused or prepared.
     """
-    work = _Restoring(spark, warehouse, settings, timeline)
-    held, files, redelivery = work.held(), session_files(spark), warehouse.path(REDELIVERY)
+    work = _Restoring(warehouse, settings, timeline)
+    held, files, redelivery = work.held(), warehouse.files, warehouse.path(REDELIVERY)
     commits = [each for each in (work.deliveries.last, furthest) if each is not None]
     places = [(_source(each), each.batch, each.owner) for each in commits]
     places += [(each.source, each.batch, each.owner) for each in held.waiting]
@@ -212,42 +208,41 @@ def _source(commit: Commit) -> Offset:
     return version, index
 
 
-def holds_refused(spark: SparkSession, warehouse: Warehouse, refused: Commit, begin: Offset, most: int) -> bool:
+def holds_refused(warehouse: Warehouse, refused: Commit, begin: Offset, most: int) -> bool:
     """Whether something is held that a batch has refused: it died before it took that out.
 
     Args:
-        spark: the session.
         warehouse: where the tables lie.
         refused: the last commit of dispatch to `rejected_dispatch`.
         begin: where its batch begins in `redelivery`.
         most: so many rows the driver may read by itself.
     """
-    if not newest(session_files(spark), warehouse.path(HELD)):
+    if not newest(warehouse.files, warehouse.path(HELD)):
         return False
-    rows = frame_of(spark, warehouse, HELD, REDELIVERY.schema.names, most=most)
+    rows = frame_of(warehouse, HELD, REDELIVERY.schema.names, most=most)
     held = rows.toArrow().cast(arrow_schema(REDELIVERY.columns))
-    _, gone = said(spark, warehouse, refused.owner, refused.batch, begin).split_withdrawn(held)
+    _, gone = said(warehouse, refused.owner, refused.batch, begin).split_withdrawn(held)
     return bool(gone.num_rows)
 
 
 class _Restoring:
     """Reads from the tables what was prepared, and puts it in the place of the notes."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline) -> None:
-        self._spark, self._warehouse, self._settings, self._timeline = spark, warehouse, settings, timeline
-        self._files = session_files(spark)
+    def __init__(self, warehouse: Warehouse, settings: Settings, timeline: Timeline) -> None:
+        self._warehouse, self._settings, self._timeline = warehouse, settings, timeline
+        self._files = warehouse.files
         self._shelf = PreparedStore(self._files, warehouse.path(DELIVERIES))
-        self.deliveries = Sink(spark, warehouse, DELIVERIES, DISPATCH)
+        self.deliveries = Sink(warehouse, DELIVERIES, DISPATCH)
 
     def held(self) -> Held:
         """Finish what the last batch on the shelf was to do to the table `held`; then say what is on the shelf."""
-        finish(self._spark, self._warehouse, self._shelf)
+        finish(self._warehouse, self._shelf)
         self._shelf.sweep()
         return Held.of(self._shelf, self.deliveries)
 
     def begins(self) -> dict[Name, int]:
         """When the first delivery of each subscription was due that is there, ms UTC."""
-        rows = ask(self._spark, self._warehouse, DELIVERIES, _FIRST)
+        rows = ask(self._warehouse, DELIVERIES, _FIRST)
         return {(row["topic"], row["subscription"]): round(row["due"].timestamp() * 1_000) for row in rows}
 
     def look(self, held: Held, wanted: Wanted) -> None:
@@ -271,7 +266,7 @@ class _Restoring:
 
     def _prepared(self, held: Held, wanted: Wanted) -> Prepared | None:
         """The note, whose files are written; what has no message is rejected. None when there is nothing."""
-        registry, presence = Registry(self._spark, self._warehouse), PresentIncarnations(self._spark, self._warehouse)
+        registry, presence = Registry(self._warehouse), PresentIncarnations(self._warehouse)
         version = registry.version()
         registered = registry.at(version)
         lives = presence.at(presence.marker(version), registered.lines)
@@ -281,7 +276,7 @@ class _Restoring:
         instant, batch = release.window.released_at, wanted.batch
         parts = release.write(self.deliveries.appender, self._settings, batch, self._timeline.now(instant))
         if sum(part.count for part in parts) < release.window.positions:
-            rejected = Sink(self._spark, self._warehouse, REJECTED_DISPATCH, _RESTORED)
+            rejected = Sink(self._warehouse, REJECTED_DISPATCH, _RESTORED)
             rejected.put(release.missing(batch), wanted.owner, batch, {})
         numbered = tuple(replace(part, number=held.top + index) for index, part in enumerate(parts, 1))
         replaced = () if held.whole else tuple(sorted({*(each.number for each in held.waiting), *held.lost}))
@@ -291,7 +286,7 @@ class _Restoring:
         self, wanted: DataFrame, lives: Mapping[Name, int], priorities: Priorities
     ) -> LocalRelease | SparkRelease | None:
         """The release of some positions: in this process when they are few, so that they are looked for once only."""
-        log, closed = MessageLog(self._spark, self._warehouse), Closed(ClosedLog(self._spark, self._warehouse))
+        log, closed = MessageLog(self._warehouse), Closed(ClosedLog(self._warehouse))
         most = min(self._settings.driver_rows, _MOST_HERE)
         few = wanted.limit(most + 1).toArrow().select(REDELIVERY.schema.names) if most else None
         if few is not None and few.num_rows <= most:
@@ -303,14 +298,16 @@ class _Restoring:
     def _lacking(self, held: Held, wanted: Wanted) -> DataFrame:
         """A row of `redelivery` for each position that dispatch has taken and that is nowhere."""
         mark = read_mark(self._files, self._warehouse.root)
-        taken_out = taken_since(self._spark, self._warehouse, self.deliveries.last)
+        taken_out = taken_since(self._warehouse, self.deliveries.last)
         if taken_out is None:
             wanted, taken_out = replace(wanted, since_ms=FIRST_INSTANT_MS, begins={}), _NO_RUNS
         since = min([wanted.since_ms, *wanted.begins.values()])
         lacking = _numbered(wanted.of(self._taken(wanted.upto, f"{_due_from(since)} AND NOT {_below(mark)}")))
         if taken_out.num_rows:
             since = min(since, int(longs(taken_out, "due_time").min()) // 1_000)
-            lacking = lacking.unionByName(_numbered(self._spark.createDataFrame(taken_out))).dropDuplicates(_KEYS)
+            lacking = lacking.unionByName(_numbered(self._warehouse.spark.createDataFrame(taken_out))).dropDuplicates(
+                _KEYS
+            )
         lacking = lacking.join(_numbered(self._rows(HELD)).select(_KEYS), _KEYS, "left_anti")
         recent = _due_from(since)
         rejected = self._rows(REJECTED_DISPATCH, recent).withColumn(_NUMBER, F.expr(ROUND))
@@ -327,18 +324,18 @@ class _Restoring:
         """The deliveries in files that notes name."""
         path = self._warehouse.path(DELIVERIES)
         names = [f"{path}/{file.path}" for each in kept for part in each.parts for file in part.files]
-        return self._spark.read.schema(DELIVERIES.schema).parquet(*names)
+        return self._warehouse.spark.read.schema(DELIVERIES.schema).parquet(*names)
 
     def _taken(self, upto: Offset, where: str) -> DataFrame:
         """Rows of `redelivery` up to a place."""
         version, _ = upto
-        begun = self._warehouse.between(self._spark, REDELIVERY, (version, EVERYTHING_BEFORE), upto).where(where)
+        begun = self._warehouse.between(REDELIVERY, (version, EVERYTHING_BEFORE), upto).where(where)
         return begun.unionByName(self._rows(REDELIVERY, where, version - 1)) if version else begun
 
     def _rows(self, table: Table, where: str = "true", version: int | None = None) -> DataFrame:
         """What some rows of a table tell of positions; the columns of `redelivery`, and what names a single one."""
         columns = [name for name in table.schema.names if name in (*REDELIVERY.schema.names, "entry_id")]
-        return frame_of(self._spark, self._warehouse, table, columns, version, where, self._settings.driver_rows)
+        return frame_of(self._warehouse, table, columns, version, where, self._settings.driver_rows)
 
 
 def _numbered(runs: DataFrame) -> DataFrame:

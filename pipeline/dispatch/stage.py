@@ -44,7 +44,6 @@ from pipeline.dispatch.shaping import AHEAD_MS, LONGEST_MS, Pacing, allowances, 
 from pipeline.dispatch.withdrawn import UNDECIDED, Withdrawn, WithdrawnLog, at_time, named, said
 from pipeline.dispatch.withdrawn import withdrawn_rows as withdrawn_arrays
 from pipeline.storage.arrays import longs
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.guards import FOLDER as GUARD_FOLDER
 from pipeline.subscriptions.guardstates import GuardStates
 from pipeline.subscriptions.incarnations import Name
@@ -143,7 +142,6 @@ class Dispatch:
 
     def __init__(
         self,
-        spark: SparkSession,
         warehouse: Warehouse,
         checkpoint: Log,
         settings: Settings,
@@ -151,21 +149,21 @@ class Dispatch:
         observe: Observer,
     ) -> None:
         """Look up once what the tables hold."""
-        self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
+        self._warehouse, self._checkpoint = warehouse, checkpoint
         self._settings, self._timeline, self._observe = settings, timeline, observe
         self.watch = Watch()
-        self._registry, self._presence = Registry(spark, warehouse), PresentIncarnations(spark, warehouse)
-        self._log, self._closed = MessageLog(spark, warehouse), ClosedLog(spark, warehouse)
+        self._registry, self._presence = Registry(warehouse), PresentIncarnations(warehouse)
+        self._log, self._closed = MessageLog(warehouse), ClosedLog(warehouse)
         # Now, and not when the first message is due: the first look at the files of a table takes a job.
         self._log.files(())
-        self._withdrawn = WithdrawnLog(spark, warehouse)
-        self._files = session_files(spark)
+        self._withdrawn = WithdrawnLog(warehouse)
+        self._files = warehouse.files
         tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS, HELD)
-        self.sinks = {table.name: Sink(spark, warehouse, table, DISPATCH, checkpoint.wrote) for table in tables}
+        self.sinks = {table.name: Sink(warehouse, table, DISPATCH, checkpoint.wrote) for table in tables}
         shown = self.sinks["deliveries"], self.sinks["publications"]
         store = PreparedStore(self._files, warehouse.path(DELIVERIES))
         self.publisher = Publisher(store, *shown, timeline, observe)
-        self._backlog = Backlog(spark, warehouse, self.sinks["held"])
+        self._backlog = Backlog(warehouse, self.sinks["held"])
         self._pacing = Pacing(LONGEST_MS if timeline.live else None)
         evaluator = shared(settings.guard_timeout_ms, settings.guard_bytes, patient=not timeline.live)
         folders = (f"{warehouse.root}/{GUARD_FOLDER}", *settings.guard_tables)
@@ -261,7 +259,7 @@ class Dispatch:
         """By what a batch was decided that is repeated: it leaves out what it said before."""
         present = self._presence.at(note.lives, self._registry.at(note.registry).lines)
         begin = self._checkpoint.start(batch_id).offset
-        withdrawn = said(self._spark, self._warehouse, owner, batch_id, begin).and_undecided(note.undecided)
+        withdrawn = said(self._warehouse, owner, batch_id, begin).and_undecided(note.undecided)
         order = priorities_of(self._registry.at(note.registry).shapings)
         return BatchInputs(present, Closed(self._closed, note.closed), withdrawn, note.allowed, priorities=order)
 
@@ -310,7 +308,7 @@ class Dispatch:
         except NotInDriver as error:
             self.watch.routed(DISPATCH, error.reason)
             begin, end = (each.offset for each in ends)
-            redelivery = self._warehouse.between(session, REDELIVERY, begin, end)
+            redelivery = self._warehouse.within(session).between(REDELIVERY, begin, end)
             return self._take_by_spark(redelivery, inputs, batch_id)
         self.watch.routed(DISPATCH, DRIVER)
         self.watch.took(DISPATCH, runs.num_rows)
@@ -327,8 +325,8 @@ class Dispatch:
             counts, held = _counts(out), pa.concat_tables(again)
             left, change, handed = change.within(left)
             change = change.with_again(*again, self._now(batch_id))
-            runs = runs.unionByName(self._spark.createDataFrame(left)) if left.num_rows else runs
-            gone += [release_spark.positions(self._spark.createDataFrame(out))] if out.num_rows else []
+            runs = runs.unionByName(self._warehouse.spark.createDataFrame(left)) if left.num_rows else runs
+            gone += [release_spark.positions(self._warehouse.spark.createDataFrame(out))] if out.num_rows else []
         if inputs.withdrawn:
             runs, withdrawn = release_spark.split_withdrawn(runs, inputs.withdrawn.rows())
             gone.append(withdrawn)
@@ -367,7 +365,7 @@ class Dispatch:
         return Found.of(runs, self._log, self._settings).pieces()
 
     def _look_up_by_spark(self, runs: pa.Table) -> Iterator[pa.Table]:
-        yield release_spark.looked_up(self._spark, runs, self._log)
+        yield release_spark.looked_up(self._warehouse.spark, runs, self._log)
 
     def _versions(self) -> tuple[int, int]:
         """Who listens now, and in which life."""

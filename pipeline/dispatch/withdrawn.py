@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
-from pyspark.sql import SparkSession
 
 from pipeline.config.stages import DISPATCH
 from pipeline.delta.logs.entries import commits, newest
@@ -27,7 +26,6 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.holding import cut
 from pipeline.dispatch.release import taken_apart
 from pipeline.storage.arrays import IntArray, arrow_schema, completed, longs, rounds
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.commandlog import CommandLog
 from pipeline.subscriptions.commands import withdrawals
 from schemas import CANCELLED, COMMANDS, LEFT_OUT, REJECTED_DISPATCH, RESCHEDULED
@@ -132,9 +130,9 @@ class Withdrawn:
 class WithdrawnLog:
     """What `commands` withdraw, followed from the first question on."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
-        self._log, self._said, self._known = CommandLog(spark, warehouse), Withdrawals(), Withdrawn()
+        self._log, self._said, self._known = CommandLog(warehouse), Withdrawals(), Withdrawn()
 
     def look(self) -> Withdrawn:
         """What is withdrawn as of the newest version. While nobody commanded anything, that is a look at the log.
@@ -151,13 +149,13 @@ class WithdrawnLog:
         return self._known
 
 
-def said(spark: SparkSession, warehouse: Warehouse, owner: str, batch: int, after: Offset) -> Withdrawn:
+def said(warehouse: Warehouse, owner: str, batch: int, after: Offset) -> Withdrawn:
     """What dispatch left out of `redelivery` behind a place, by the files that its commits added, whatever came since.
 
     For a batch that is repeated that is its own commit, also when it took nothing of `redelivery` but what was held.
     When notes of batches are lost, one batch stands for several.
     """
-    files, path = session_files(spark), warehouse.path(REJECTED_DISPATCH)
+    files, path = warehouse.files, warehouse.path(REJECTED_DISPATCH)
     added: list[str] = []
     for actions in commits(files, path, newest(files, path)):
         noted = note_of(actions)
@@ -167,7 +165,7 @@ def said(spark: SparkSession, warehouse: Warehouse, owner: str, batch: int, afte
             break
         added += [each["path"] for each in appended(actions)]
     rows = arrow_schema(REJECTED_DISPATCH.columns).empty_table()
-    rows = read_files(spark, files, path, REJECTED_DISPATCH, added) if added else rows
+    rows = read_files(warehouse.spark, files, path, REJECTED_DISPATCH, added) if added else rows
     parts = {
         reason: _parts_of(rows.filter(pc.equal(rows.column("reason"), reason)), moved=reason == RESCHEDULED)
         for reason in LEFT_OUT

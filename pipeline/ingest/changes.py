@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.delta.logs.change import Change
@@ -22,7 +22,6 @@ from pipeline.delta.reading.arrival import ARRIVAL, with_place
 from pipeline.delta.reading.strangers import LeftOut, broken, left_out, unfolding
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
-from pipeline.storage.hadoop import session_files
 from schemas import INBOX
 
 _LOG = logging.getLogger(__name__)
@@ -34,9 +33,9 @@ _HASH, _NUMBER, _TIMES = "row_hash", "row_number", "row_times"
 class Changes:
     """The versions of an inbox that are no appends."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
-        self._spark, self._files, self._path = spark, session_files(spark), warehouse.path(INBOX)
+        self._warehouse, self._files, self._path = warehouse, warehouse.files, warehouse.path(INBOX)
 
     def between(self, begin: Position, end: Position) -> tuple[list[Change], list[LeftOut]]:
         """Those that a batch passes, and one in the middle of which it ends; and files that it must not open.
@@ -92,7 +91,9 @@ class Changes:
         return new.withColumn("arrival_commit", F.lit(change.version)).select(*INBOX.schema.names, *ARRIVAL)
 
     def _rows(self, files: Iterable[Mapping[str, Any]]) -> DataFrame:
-        rows = self._spark.read.schema(INBOX.schema).parquet(*(f"{self._path}/{file['path']}" for file in files))
+        rows = self._warehouse.spark.read.schema(INBOX.schema).parquet(
+            *(f"{self._path}/{file['path']}" for file in files)
+        )
         return with_place(rows).withColumn("arrival_row", F.monotonically_increasing_id())
 
 

@@ -54,7 +54,6 @@ from pipeline.ingest.segments import (
     segment_rows,
 )
 from pipeline.storage.gather import Gathered
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.limits import Limits
 from pipeline.subscriptions.markers import IngestMemory, Marker, Markers, marker_rows
 from pipeline.subscriptions.registry import Registry, refusals
@@ -77,7 +76,6 @@ class Ingest:
 
     def __init__(
         self,
-        spark: SparkSession,
         warehouse: Warehouse,
         checkpoint: Log,
         settings: Settings,
@@ -85,22 +83,22 @@ class Ingest:
         observe: Observer,
     ) -> None:
         """Look up once what the tables hold."""
-        self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
+        self._warehouse, self._checkpoint = warehouse, checkpoint
         self._settings, self._timeline, self._observe = settings, timeline, observe
         self.watch = Watch()
-        head = TableLog(spark, warehouse.path(INBOX)).head()
+        head = TableLog(warehouse.spark, warehouse.path(INBOX)).head()
         check_columns(head)
-        Limits(settings.max_payload_bytes, settings.max_delay_ms).put(session_files(spark), warehouse.root)
+        Limits(settings.max_payload_bytes, settings.max_delay_ms).put(warehouse.files, warehouse.root)
         self._plain = head.protocol["minReaderVersion"] <= 1
-        self._files, self._segment_ms = session_files(spark), segment_ms(spark, warehouse)
-        self._registry, self._log = Registry(spark, warehouse), MessageLog(spark, warehouse)
+        self._files, self._segment_ms = warehouse.files, segment_ms(warehouse)
+        self._registry, self._log = Registry(warehouse), MessageLog(warehouse)
         self._membership = MembershipCache()
-        self._changes, tables = Changes(spark, warehouse), (MESSAGES, REJECTED_INGEST, SEGMENTS)
-        self.sinks = {t.name: Sink(spark, warehouse, t, INGEST, checkpoint.wrote) for t in tables}
+        self._changes, tables = Changes(warehouse), (MESSAGES, REJECTED_INGEST, SEGMENTS)
+        self.sinks = {t.name: Sink(warehouse, t, INGEST, checkpoint.wrote) for t in tables}
         self._schedule = Passed(Checkpoint(self._files, warehouse.checkpoint(SCHEDULE)))
         self._memory: IngestMemory | None = None
-        self._markers = Markers(spark, warehouse)
-        self._express = Sink(spark, warehouse, REDELIVERY, INGEST, after=self._unmarked())
+        self._markers = Markers(warehouse)
+        self._express = Sink(warehouse, REDELIVERY, INGEST, after=self._unmarked())
         last = [sink.last for sink in self.sinks.values() if sink.last is not None]
         # What another checkpoint called now is in where this one begins.
         own = [int(commit.note["now"]) for commit in last if commit.owner == checkpoint.owner]
@@ -191,7 +189,8 @@ class Ingest:
         if not checked and (files := self._changes.unfolding(start, end, plan.left, self._settings.max_unfolded_bytes)):
             raise FilesBroken(files)
         with compiled(session, when=self._is_large(start, end)):
-            rows = with_place(self._warehouse.between(session, INBOX, start.offset, end.offset, places(plan.left)))
+            warehouse = self._warehouse.within(session)
+            rows = with_place(warehouse.between(INBOX, start.offset, end.offset, places(plan.left)))
             ordered = reduce(DataFrame.unionByName, new, self._ordered(rows, start, end, changes))
             with SparkBatch.of(ordered, terms) as batch:
                 self.watch.took(INGEST, batch.counts.accepted + batch.counts.rejected)
@@ -339,7 +338,7 @@ class Ingest:
                 files = pieces(rows, min(_FILE_BYTES, self._settings.max_bytes))
                 return [each.append_column("batch_id", pa.repeat(batch_id, each.num_rows)) for each in files]
         log = self._log.read([bounds(kind, span) for kind in kinds])
-        both = segment_rows(log, *where).unionByName(self._spark.createDataFrame(markers))
+        both = segment_rows(log, *where).unionByName(self._warehouse.spark.createDataFrame(markers))
         both = both.coalesce(1) if count <= self._settings.rows_per_task and kinds <= {NEAR} else both
         return both.withColumn("batch_id", F.lit(batch_id))
 
@@ -350,13 +349,13 @@ class Ingest:
         driver takes in are given to executors only where those have cores of their own (decision 0054).
         """
         most = self._settings.driver_rows
-        if not most or str(self._spark.sparkContext.master).startswith(_THREADS):
+        if not most or str(self._warehouse.spark.sparkContext.master).startswith(_THREADS):
             return most > 0
         files = self._log.files(wanted)
         return sum(about(files, each) for each in wanted) <= most
 
     def _ordered(self, inbox: DataFrame, start: Position, end: Position, changes: Sequence[Change]) -> DataFrame:
-        commits = file_commits(self._spark, self._warehouse.path(INBOX), start, end)
+        commits = file_commits(self._warehouse.spark, self._warehouse.path(INBOX), start, end)
         without = [uri_name(file["path"]) for change in changes for file in change.added]
         if without:
             inbox = inbox.where(~F.col("arrival_file").isin(without))
@@ -393,7 +392,7 @@ class Ingest:
     def _recall(self, plan: Plan | None) -> IngestMemory:
         """What earlier batches left; read from the tables once, before the first plan or after a noted one."""
         if self._memory is None:
-            memory = IngestMemory.of_tables(self._spark, self._warehouse, self._log, self._segment_ms)
+            memory = IngestMemory.of_tables(self._warehouse, self._log, self._segment_ms)
             self._memory = (
                 memory if plan is None else replace(memory, next_ledger=max(memory.next_ledger, plan.next_ledger))
             )

@@ -66,28 +66,25 @@ _SHARED = (REDELIVERY, SEGMENTS)
 """Tables to which a second stage writes."""
 
 
-def cut_log(
-    spark: SparkSession, warehouse: Warehouse, table: Table, written_before: int, quiet_before: int | None = None
-) -> int:
+def cut_log(warehouse: Warehouse, table: Table, written_before: int, quiet_before: int | None = None) -> int:
     """Delete the log entries of a table that nobody needs; give how many files of the log went.
 
     Killed half-way, it leaves a log that begins later than before, and is called again.
 
     Args:
-        spark: a session with Delta.
         warehouse: whose table it is.
         table: the table.
         written_before: entries go up to a checkpoint that was written before this instant, ms UTC.
         quiet_before: if that leaves no more than `QUIET_VERSIONS`, the checkpoint is from before this instant too.
     """
-    files, path = session_files(spark), warehouse.path(table)
+    files, path = warehouse.files, warehouse.path(table)
     found = _log_files(files, path)
     begin, newest = first_version(found), max(file.version for file in found if file.is_entry)
     later = [file for file in found if file.kind == CHECKPOINT and file.version > begin]
     written = {file.version: files.modified_ms(_path(path, file)) for file in later}
     quiet = written_before if quiet_before is None else min(quiet_before, written_before)
     old = [v for v, ms in written.items() if ms < (written_before if newest - v > QUIET_VERSIONS else quiet)]
-    needed = unread_from(spark, warehouse, table) if old else None
+    needed = unread_from(warehouse, table) if old else None
     if old and table is DELIVERIES:
         needed = SinkPlaces(files, warehouse.root).needed()
     old = [v for v in old if needed is None or v <= needed]
@@ -97,15 +94,15 @@ def cut_log(
     noted = _noted(files, path, table, newest)
     limit = min(noted.values(), default=newest)
     if table is DELIVERIES:
-        limit = min(limit, _accounted(spark, warehouse))
+        limit = min(limit, _accounted(warehouse))
     if table is HELD:
-        limit = min(limit, _taken_out(spark, warehouse, newest))
+        limit = min(limit, _taken_out(warehouse, newest))
     for stage in (each for each, version in noted.items() if version < max(old) and _is_repeated(table, each)):
-        _note_again(spark, path, table, stage)
+        _note_again(warehouse.spark, path, table, stage)
     if table is REDELIVERY:
-        limit = min(limit, _unmarked(spark, warehouse))
+        limit = min(limit, _unmarked(warehouse))
     if table is SEGMENTS:
-        limit = min(limit, _unfinished(spark, warehouse))
+        limit = min(limit, _unfinished(warehouse))
     first = max((v for v in old if v <= limit), default=0)
     going = [file for file in found if file.version < first and file.is_understood]
     for file in going:
@@ -113,7 +110,7 @@ def cut_log(
     return len(going)
 
 
-def vacuum(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: int) -> None:
+def vacuum(warehouse: Warehouse, table: Table, slack_ms: int) -> None:
     """Delete the data files that were no longer part of a table when the first entry left of its log was written.
 
     What Spark left of writing when it was killed goes too, after an hour at least.
@@ -121,15 +118,14 @@ def vacuum(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: in
     Files of `deliveries` and `held` that a note on the shelf names stay, however long dispatch stands still.
 
     Args:
-        spark: a session with Delta and the settings of `VACUUM`.
         warehouse: whose table it is.
         table: the table.
         slack_ms: so much longer they stay: Delta counts from its own look at the clock, a file is older than the commit
             that names it, and somebody may be reading.
     """
-    files, path = session_files(spark), warehouse.path(table)
+    files, path = warehouse.files, warehouse.path(table)
     noted = table in (DELIVERIES, HELD)
-    ahead = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all() if noted else []
+    ahead = PreparedStore(warehouse.files, warehouse.path(DELIVERIES)).all() if noted else []
     found = _log_files(files, path)
     begin = first_version(found)
     first = next(file for file in found if file.is_entry and file.version == begin)
@@ -139,7 +135,7 @@ def vacuum(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: in
     # Delta rounds to whole hours, to the nearest: half an hour would be none, and take what is being read.
     hours = math.ceil((max(0, wall_ms() - since) + slack_ms) / HOUR_MS)
     if _finds(files, path, hours):
-        SparkTable.forPath(spark, path).vacuum(hours)
+        SparkTable.forPath(warehouse.spark, path).vacuum(hours)
     # Delta passes over names with an underscore: what Spark was writing when its process was killed would stay.
     for folder in (f"{path}/{name}/_temporary" for name in files.folders(path)):
         if files.exists(folder) and files.modified_ms(folder) < wall_ms() - max(slack_ms, HOUR_MS):
@@ -219,34 +215,34 @@ def _note_again(spark: SparkSession, path: str, table: Table, stage: str) -> Non
             appender.commit([], last.dumps())
 
 
-def _unmarked(spark: SparkSession, warehouse: Warehouse) -> int:
+def _unmarked(warehouse: Warehouse) -> int:
     """The version of `redelivery` after which ingest may have released what `segments` does not know of yet."""
-    taken, marked = (last_commit(spark, warehouse.path(table), INGEST) for table in (MESSAGES, SEGMENTS))
+    taken, marked = (last_commit(warehouse.spark, warehouse.path(table), INGEST) for table in (MESSAGES, SEGMENTS))
     if taken is None or (marked is not None and marked.note["next_ledger"] >= taken.note["next_ledger"]):
         return sys.maxsize
     return int(taken.note["redelivery"]) if taken.note.get("express") else sys.maxsize
 
 
-def _taken_out(spark: SparkSession, warehouse: Warehouse, last: int) -> int:
+def _taken_out(warehouse: Warehouse, last: int) -> int:
     """The version of `held` after which its log says what was taken out of it and may not be visible."""
-    since = hidden_since(spark, warehouse, last_commit(spark, warehouse.path(DELIVERIES), DISPATCH))
+    since = hidden_since(warehouse, last_commit(warehouse.spark, warehouse.path(DELIVERIES), DISPATCH))
     return last if since is None else since
 
 
-def _unfinished(spark: SparkSession, warehouse: Warehouse) -> int:
+def _unfinished(warehouse: Warehouse) -> int:
     """The version of `segments` after which settle may have written what `cursors` does not know of yet.
 
     Settle may have died between the two, and stay away for long. Its next start looks for that commit.
     """
-    last = last_commit(spark, warehouse.path(CURSORS), SETTLE)
-    noted = PlanFile(session_files(spark), warehouse.checkpoint(SETTLE)).plan
+    last = last_commit(warehouse.spark, warehouse.path(CURSORS), SETTLE)
+    noted = PlanFile(warehouse.files, warehouse.checkpoint(SETTLE)).plan
     if noted is None:
         # Without a checkpoint nobody knows whether a batch was begun behind the last one.
         return sys.maxsize if last is None else int(last.note["segments"])
     return sys.maxsize if last is not None and noted.batch <= last.batch else noted.segments
 
 
-def _accounted(spark: SparkSession, warehouse: Warehouse) -> int:
+def _accounted(warehouse: Warehouse) -> int:
     """The version of `deliveries` up to which `publications` accounts for it; the rest is read from its log."""
-    last = last_commit(spark, warehouse.path(PUBLICATIONS), DISPATCH)
+    last = last_commit(warehouse.spark, warehouse.path(PUBLICATIONS), DISPATCH)
     return 0 if last is None else int(last.note["version"])

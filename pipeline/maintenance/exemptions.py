@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
-from pyspark.sql import SparkSession
 
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.smallqueries import ask
@@ -23,7 +22,6 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.readers import settled_upto
 from pipeline.settle.registry import acknowledging
 from pipeline.storage.arrays import IntArray, longs
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from pipeline.subscriptions.settled import SettledMark
 from schemas import COMMANDS, CURSORS, REDELIVERY, RESCHEDULED
@@ -148,11 +146,11 @@ class ExemptRows:
         return mine & (longs(rows, "due_time") > self.after_ms * 1_000)
 
 
-def moves(spark: SparkSession, warehouse: Warehouse, mark: SettledMark) -> bool:
+def moves(warehouse: Warehouse, mark: SettledMark) -> bool:
     """Whether commands may give something above a mark another due time. Without commands it is a look at a log."""
-    if newest(session_files(spark), warehouse.path(COMMANDS)) <= 0:
+    if newest(warehouse.files, warehouse.path(COMMANDS)) <= 0:
         return False
-    (row,) = ask(spark, warehouse, COMMANDS, _MOVES)
+    (row,) = ask(warehouse, COMMANDS, _MOVES)
     due, ledger = row["due"], row["ledger"]
     return due is not None and not (due.timestamp() * 1_000 <= mark.due_ms and ledger < mark.ledger)
 
@@ -177,11 +175,10 @@ class RetentionLimits:
     letters: tuple[str, ...] = ()
 
 
-def retention_limits(spark: SparkSession, warehouse: Warehouse, released: int, mark: SettledMark) -> RetentionLimits:
+def retention_limits(warehouse: Warehouse, released: int, mark: SettledMark) -> RetentionLimits:
     """What stays at present. What is open is read before the releases: what waits in neither has been settled.
 
     Args:
-        spark: the session.
         warehouse: whose tables.
         released: settle must have read this version of `redelivery`.
         mark: below it all is settled, but for what got another due time.
@@ -190,7 +187,7 @@ def retention_limits(spark: SparkSession, warehouse: Warehouse, released: int, m
         CorruptBytes: `cursors` cannot be read: nobody knows what is open.
         SettleBehind: settle has not read so far.
     """
-    read, names, moved = settled_upto(spark, warehouse), acknowledging(spark, warehouse), moves(spark, warehouse, mark)
+    read, names, moved = settled_upto(warehouse), acknowledging(warehouse), moves(warehouse, mark)
     if read is None and not moved:
         return RetentionLimits()
     if read is None:
@@ -198,11 +195,11 @@ def retention_limits(spark: SparkSession, warehouse: Warehouse, released: int, m
     if read["released"] < released:
         text = f"settle has read version {read['released']} of redelivery, dispatch {released}: what is open is unknown"
         raise SettleBehind(text)
-    cursors = by_name(ask(spark, warehouse, CURSORS, NEWEST))
-    again_at = ask(spark, warehouse, REDELIVERY, _LATE) if moved else ()
+    cursors = by_name(ask(warehouse, CURSORS, NEWEST))
+    again_at = ask(warehouse, REDELIVERY, _LATE) if moved else ()
     late = [row["ledger_id"] for row in again_at if row["due"].timestamp() * 1_000 > mark.due_ms]
     kept = OpenPositions(cursors.values(), late)
-    again = ask(spark, warehouse, REDELIVERY, "SELECT DISTINCT ledger_id FROM {rows} WHERE redelivery_count > 0")
+    again = ask(warehouse, REDELIVERY, "SELECT DISTINCT ledger_id FROM {rows} WHERE redelivery_count > 0")
     policies = ((name, line.policies) for name, line in names.items())
     letters = {each.dead_letters(*name) for name, each in policies if each.max_redeliveries is not None}
     closed = OpenPositions(ledgers={*kept.withdrawn(), *(row["ledger_id"] for row in again)})

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
-from pyspark.sql import SparkSession
 
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import LOG_STAYS, open_table, query, quoted
@@ -24,7 +23,6 @@ from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.maintenance.readers import settled_upto, torn_batch
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.settled import SettledMark
 from schemas import CURSORS, LEFT, SEGMENTS, SUBSCRIPTIONS
@@ -115,9 +113,9 @@ class Forgotten:
         return name in self.before and place < self.before[name] and (name, place) != self.highest
 
 
-def forgotten(spark: SparkSession, warehouse: Warehouse, mark: SettledMark) -> Forgotten:
+def forgotten(warehouse: Warehouse, mark: SettledMark) -> Forgotten:
     """What is forgotten: what was old when all below a mark became due."""
-    rows = ask(spark, warehouse, SEGMENTS, _CHANGES)
+    rows = ask(warehouse, SEGMENTS, _CHANGES)
     changes = (
         Change(
             (row["topic"], each["name"]),
@@ -129,26 +127,26 @@ def forgotten(spark: SparkSession, warehouse: Warehouse, mark: SettledMark) -> F
         for each in row["subscriptions"] or ()
         if row["marker"] is not None
     )
-    return Forgotten.of(changes, mark.due_ms, _passed(spark, warehouse))
+    return Forgotten.of(changes, mark.due_ms, _passed(warehouse))
 
 
-def _passed(spark: SparkSession, warehouse: Warehouse) -> int:
+def _passed(warehouse: Warehouse) -> int:
     """The marker by which no stage that may repeat a batch, or is behind, asks for who lived before."""
-    limits, torn = [sys.maxsize], torn_batch(spark, warehouse)
+    limits, torn = [sys.maxsize], torn_batch(warehouse)
     if torn is not None:
         limits.append(torn.lives)
-    if settled_upto(spark, warehouse) is not None:
-        last = last_commit(spark, warehouse.path(CURSORS), SETTLE)
+    if settled_upto(warehouse) is not None:
+        last = last_commit(warehouse.spark, warehouse.path(CURSORS), SETTLE)
         limits.append(0 if last is None else int(last.note.get("lives", 0)))
     return min(limits)
 
 
-def forget_lines(spark: SparkSession, warehouse: Warehouse, names: Iterable[Name]) -> int:
+def forget_lines(warehouse: Warehouse, names: Iterable[Name]) -> int:
     """Delete the lines of the registry, and the history, of subscriptions that are forgotten; give of how many.
 
     Whoever registers meanwhile is faster: the rest waits for the next round. A name that has come back keeps its line.
     """
-    if session_files(spark).readable(warehouse.path(SUBSCRIPTIONS)) is None:
+    if warehouse.files.readable(warehouse.path(SUBSCRIPTIONS)) is None:
         return 0
     rows = query(_ENDED, registry=open_table(warehouse.root, SUBSCRIPTIONS))
     ended, done = sorted({(row["topic"], row["subscription"]) for row in rows} & set(names)), 0

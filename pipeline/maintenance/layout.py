@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from pipeline.config.deltaspark import DeltaTable
 from pipeline.config.paths import is_s3
@@ -27,7 +27,6 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import SMALL_GROUPS
 from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
-from pipeline.storage.hadoop import session_files
 from schemas import CONSUMER_EVENTS, INBOX, MESSAGES, Table
 
 _MIB = 1 << 20
@@ -57,14 +56,14 @@ Merged = tuple[int, int]
 """How many files became how many; both 0 when there was nothing to do."""
 
 
-def is_new(spark: SparkSession, warehouse: Warehouse, table: Table) -> bool:
+def is_new(warehouse: Warehouse, table: Table) -> bool:
     """Whether anything was written to a table since it was made or laid out. One look at its log."""
-    files, path = session_files(spark), warehouse.path(table)
+    files, path = warehouse.files, warehouse.path(table)
     last = next(commits(files, path, newest(files, path)))
     return not any(each["commitInfo"].get("operation") in _LEAVE_IN_ORDER for each in last if "commitInfo" in each)
 
 
-def compact(spark: SparkSession, warehouse: Warehouse, table: Table) -> Merged:
+def compact(warehouse: Warehouse, table: Table) -> Merged:
     """Merge small files (under 16 MiB) into files of up to 64 MiB; `spark` has the settings `OPTIMIZE`.
 
     Those of `messages` are sorted, so that files of messages that are due together lie together.
@@ -74,17 +73,17 @@ def compact(spark: SparkSession, warehouse: Warehouse, table: Table) -> Merged:
     as, does not know that; what it takes out stays for `delta.deletedFileRetentionDuration`.
     """
     try:
-        known = Rewriting.of(spark, warehouse, table)
-        ahead = unread(spark, warehouse, table)
+        known = Rewriting.of(warehouse, table)
+        ahead = unread(warehouse, table)
         return (0, 0) if ahead is None else _merged(known, ahead.files)
     except NotInDriver:
         if is_s3(warehouse.root):
             # Delta's own commit would replace one that a producer has just made (decision 0024).
             _LOG.warning("files of %s are left as they are: the table is not what it was made as", table.name)
             return 0, 0
-        if unread(spark, warehouse, table) is None:
+        if unread(warehouse, table) is None:
             return 0, 0
-        return _counts(DeltaTable.forPath(spark, warehouse.path(table)).optimize().executeCompaction())
+        return _counts(DeltaTable.forPath(warehouse.spark, warehouse.path(table)).optimize().executeCompaction())
 
 
 def _merged(table: Rewriting, ahead: Collection[str]) -> Merged:
@@ -112,11 +111,11 @@ class SmallFiles:
     is left to the round, and so are tables that only Spark reaches.
     """
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: Warehouse) -> None:
         """Nothing is looked at yet; what is there already counts as having come."""
-        self._spark, self._warehouse = spark, warehouse
+        self._warehouse = warehouse
         path = warehouse.path(MESSAGES)
-        self._live = LiveFiles(spark, path, MESSAGES, _if_small) if session_files(spark).readable(path) else None
+        self._live = LiveFiles(warehouse.spark, path, MESSAGES, _if_small) if warehouse.files.readable(path) else None
         self._next, self._most = 0, _FILE_BYTES
 
     def merge(self) -> Merged:
@@ -142,7 +141,7 @@ class SmallFiles:
         sizes, count = {file["path"]: file["size"] for file in chosen}, rows_of(chosen)
         if count is None:
             raise NotInDriver
-        table = Rewriting.at(self._spark, self._warehouse, MESSAGES, version, chosen)
+        table = Rewriting.at(self._warehouse, MESSAGES, version, chosen)
         try:
             fresh = table.write(list(sizes))
         except NotInDriver:
@@ -224,19 +223,18 @@ class LaidOut:
         return None if rows is None else cls(file["path"], file["size"], rows, tags.get(RUN, file["path"]), first, last)
 
 
-def cluster(spark: SparkSession, warehouse: Warehouse, after: int, most_bytes: int) -> Merged:
+def cluster(warehouse: Warehouse, after: int, most_bytes: int) -> Merged:
     """Sort files of `messages` into one another where a release would open many.
 
     Messages that are due soon after they came lie together by themselves, and are never sorted.
 
     Args:
-        spark: a session with the settings `OPTIMIZE`.
         warehouse: whose `messages`.
         after: what is due before is left as it lies, ms UTC.
         most_bytes: about so many bytes of files are sorted; the others wait for the next round.
     """
     try:
-        table = Rewriting.of(spark, warehouse, MESSAGES)
+        table = Rewriting.of(warehouse, MESSAGES)
     except NotInDriver:
         _LOG.warning("files of messages are left as they are: the table is not what it was made as")
         return 0, 0

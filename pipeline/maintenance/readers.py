@@ -3,8 +3,6 @@
 from dataclasses import asdict, dataclass
 from itertools import islice
 
-from pyspark.sql import SparkSession
-
 from pipeline.config.stages import DISPATCH, INGEST, SETTLE
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.logs.entries import commits, newest
@@ -19,7 +17,6 @@ from pipeline.settle.plan import Plan as Settling
 from pipeline.settle.plan import PlanFile, reached, unfinished, written
 from pipeline.settle.registry import acknowledging
 from pipeline.storage.files import Files
-from pipeline.storage.hadoop import session_files
 from schemas import (
     COMMANDS,
     CONSUMER_EVENTS,
@@ -51,20 +48,20 @@ SETTLED = {
 """The tables that settle follows, and by which name its notes tell the version up to which it has read each."""
 
 
-def unread_from(spark: SparkSession, warehouse: Warehouse, table: Table) -> int | None:
+def unread_from(warehouse: Warehouse, table: Table) -> int | None:
     """The version of a table from which on its readers need log and files; None: no stage follows it."""
     if table is SUBSCRIPTIONS:
-        return _registry_read(spark, warehouse)
+        return _registry_read(warehouse)
     stage, needed = READERS.get(table.name), list[int]()
     if stage is not None:
-        needed.append(_unread_by(spark, warehouse, table, stage))
+        needed.append(_unread_by(warehouse, table, stage))
     if table.name in SETTLED:
-        settled = settled_upto(spark, warehouse)
+        settled = settled_upto(warehouse)
         needed += [] if settled is None else [settled[SETTLED[table.name]] + 1]
     return min(needed, default=None)
 
 
-def settled_upto(spark: SparkSession, warehouse: Warehouse) -> dict[str, int] | None:
+def settled_upto(warehouse: Warehouse) -> dict[str, int] | None:
     """The version of each table up to which settle has read it, for good.
 
     None: it reads nothing, because nobody acknowledges, and nothing waits that got another due time.
@@ -73,83 +70,83 @@ def settled_upto(spark: SparkSession, warehouse: Warehouse) -> dict[str, int] | 
     nothing counts. Before its first commit it begins with what is released after subscriptions began to acknowledge.
     A batch that was begun and is not there yet begins where its plan says, also when nobody acknowledges any more.
     """
-    read, begun = _settled(spark, warehouse), begun_batch(spark, warehouse)
+    read, begun = _settled(warehouse), begun_batch(warehouse)
     if begun is None:
         return read
     return {name: min(version, (read or {}).get(name, version)) for name, version in asdict(begun.begin).items()}
 
 
-def begun_batch(spark: SparkSession, warehouse: Warehouse) -> Settling | None:
+def begun_batch(warehouse: Warehouse) -> Settling | None:
     """The plan of a batch of settle that is not in `cursors`, and will be repeated as it was; None: there is none."""
-    files = session_files(spark)
+    files = warehouse.files
     noted = PlanFile(files, warehouse.checkpoint(SETTLE)).plan
-    last = last_commit(spark, warehouse.path(CURSORS), SETTLE)
+    last = last_commit(warehouse.spark, warehouse.path(CURSORS), SETTLE)
     done = None if last is None else Settling.of_note(last.note)
     plans = [noted] if noted is not None else written(files, warehouse.root, done)
     return unfinished(plans, done, lambda plan: reached(files, warehouse.root, plan))
 
 
-def _settled(spark: SparkSession, warehouse: Warehouse) -> dict[str, int] | None:
+def _settled(warehouse: Warehouse) -> dict[str, int] | None:
     """The same, as if no batch had begun since the last one in `cursors`."""
-    known, last = acknowledging(spark, warehouse), last_commit(spark, warehouse.path(CURSORS), SETTLE)
+    known, last = acknowledging(warehouse), last_commit(warehouse.spark, warehouse.path(CURSORS), SETTLE)
     if last is not None and (known or last.note.get("follows")):
         return {name: int(last.note.get(name, 0 if name == "commands" else -1)) for name in SETTLED.values()}
     if not known:
         return None
-    latest = newest(session_files(spark), warehouse.path(REDELIVERY))
+    latest = newest(warehouse.files, warehouse.path(REDELIVERY))
     begins = (latest if line.policies.ack_after is None else line.policies.ack_after for line in known.values())
     return {"events": -1, "released": min(begins), "refused": -1, "commands": 0}
 
 
-def _registry_read(spark: SparkSession, warehouse: Warehouse) -> int:
+def _registry_read(warehouse: Warehouse) -> int:
     """The oldest version of the registry that a stage may read: the one that its last batch followed."""
-    ingest, torn = last_commit(spark, warehouse.path(SEGMENTS), INGEST), torn_batch(spark, warehouse)
+    ingest, torn = last_commit(warehouse.spark, warehouse.path(SEGMENTS), INGEST), torn_batch(warehouse)
     needed = [0 if ingest is None else int(ingest.note.get("registry", 0))]
     needed += [] if torn is None else [torn.registry]
-    last, begun = last_commit(spark, warehouse.path(CURSORS), SETTLE), begun_batch(spark, warehouse)
-    if last is not None and settled_upto(spark, warehouse) is not None:
+    last, begun = last_commit(warehouse.spark, warehouse.path(CURSORS), SETTLE), begun_batch(warehouse)
+    if last is not None and settled_upto(warehouse) is not None:
         needed.append(int(last.note.get("registry", 0)))
     needed += [] if begun is None else [begun.registry]
     return max(0, min(needed))
 
 
-def _unread_by(spark: SparkSession, warehouse: Warehouse, table: Table, stage: str) -> int:
+def _unread_by(warehouse: Warehouse, table: Table, stage: str) -> int:
     """The version from which on a query of Spark's needs its source.
 
     That is one version before the batch that its checkpoint committed last, because Spark looks at that batch again
     when it starts, and before the batch that a take-over would finish. Without a checkpoint it is the first version.
     """
-    needed = _committed(session_files(spark), warehouse.checkpoint(stage))
+    needed = _committed(warehouse.files, warehouse.checkpoint(stage))
     if table is INBOX:
-        needed = min(needed, _begin_of_ingest(spark, warehouse))
+        needed = min(needed, _begin_of_ingest(warehouse))
     elif table is REDELIVERY:
-        needed = min(needed, _begin_of_dispatch(spark, warehouse))
+        needed = min(needed, _begin_of_dispatch(warehouse))
     # A stream that waits for a version looks for the one before it, too: it is there when the log was not cut.
     return max(0, needed - 1)
 
 
-def _begin_of_ingest(spark: SparkSession, warehouse: Warehouse) -> int:
+def _begin_of_ingest(warehouse: Warehouse) -> int:
     """The version of the inbox at which a take-over begins: where the furthest batch did, which it may finish."""
-    last = [last_commit(spark, warehouse.path(t), INGEST) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)]
+    last = [last_commit(warehouse.spark, warehouse.path(t), INGEST) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)]
     return max((Plan.of_note(commit.note).begin[0] for commit in last if commit is not None), default=0)
 
 
-def _begin_of_dispatch(spark: SparkSession, warehouse: Warehouse) -> int:
+def _begin_of_dispatch(warehouse: Warehouse) -> int:
     """The version of `redelivery` at which a take-over begins: behind what is prepared, or where a torn batch did."""
-    done, note = _dispatched(spark, warehouse)
+    done, note = _dispatched(warehouse)
     return done[0] if note is None else min(done[0], note.begin[0])
 
 
-def torn_batch(spark: SparkSession, warehouse: Warehouse) -> Note | None:
+def torn_batch(warehouse: Warehouse) -> Note | None:
     """What a batch of dispatch noted that was torn apart, and will be repeated as it was; None: there is none."""
-    return _dispatched(spark, warehouse)[1]
+    return _dispatched(warehouse)[1]
 
 
-def _dispatched(spark: SparkSession, warehouse: Warehouse) -> tuple[Offset, Note | None]:
+def _dispatched(warehouse: Warehouse) -> tuple[Offset, Note | None]:
     """The place behind what is prepared, and the note of a batch that was torn apart."""
     tables = (REJECTED_DISPATCH, DELIVERIES, HELD)
-    refused, *handed = (last_commit(spark, warehouse.path(table), DISPATCH) for table in tables)
-    handed_over = [each.source for each in PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all()]
+    refused, *handed = (last_commit(warehouse.spark, warehouse.path(table), DISPATCH) for table in tables)
+    handed_over = [each.source for each in PreparedStore(warehouse.files, warehouse.path(DELIVERIES)).all()]
     handed_over += [tuple(each.note["source"]) for each in handed if each is not None]
     note = None if refused is None else noted(refused.note)
     handed_over += [note.source] if note is not None and note.complete else []
@@ -170,12 +167,12 @@ class Unread:
     batches: frozenset[int] = frozenset()
 
 
-def unread(spark: SparkSession, warehouse: Warehouse, table: Table) -> Unread | None:
+def unread(warehouse: Warehouse, table: Table) -> Unread | None:
     """What a table's reader has yet to read; None: so much that it is not asked for."""
-    version = unread_from(spark, warehouse, table)
+    version = unread_from(warehouse, table)
     if version is None:
         return Unread()
-    files, path = session_files(spark), warehouse.path(table)
+    files, path = warehouse.files, warehouse.path(table)
     behind = newest(files, path) - version
     if behind > _FAR_BEHIND:
         return None

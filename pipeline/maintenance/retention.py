@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from pipeline.config.paths import is_s3
 from pipeline.config.routes import NotInDriver
@@ -41,7 +41,6 @@ from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.sift import Expired, Look, rest, sift
 from pipeline.maintenance.unreleased import unreleased
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.incarnations import alive
 from pipeline.subscriptions.markers import IngestMemory, Markers
 from pipeline.subscriptions.settled import SettledMark, raise_to, read_mark
@@ -78,19 +77,19 @@ class InTheWay(Exception):
     """Another commit took out files that were to be written anew. The next round tries again."""
 
 
-def visible(spark: SparkSession, warehouse: Warehouse) -> tuple[int, int]:
+def visible(warehouse: Warehouse) -> tuple[int, int]:
     """The instant of the last release that became visible, ms UTC, and the version of `redelivery` that it ends in.
 
     0 and 0 before the first one.
     """
-    last = last_commit(spark, warehouse.path(DELIVERIES), DISPATCH)
+    last = last_commit(warehouse.spark, warehouse.path(DELIVERIES), DISPATCH)
     if last is None:
         return 0, 0
     instant = max((released_at for *_, released_at in last.note["shown"]), default=0)
     return instant, Visible.of(last.note).source[0]
 
 
-def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> SettledMark:
+def raise_mark(warehouse: Warehouse, retain_ms: int) -> SettledMark:
     """Raise the mark to `retain_ms` before what was delivered last, if all below it is settled; give the mark.
 
     What the last version of `deliveries` made visible was released at an instant, and comes from a place in
@@ -99,37 +98,37 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     the new mark is looked for among those releases; one that is not found, whatever the reason, holds the mark where it
     is. So does what is held: nothing that was due with it or later goes before it.
     """
-    files = session_files(spark)
+    files = warehouse.files
     mark = read_mark(files, warehouse.root)
-    instant, version = visible(spark, warehouse)
+    instant, version = visible(warehouse)
     if not instant:
         return mark
-    memory = IngestMemory.addressed(Markers(spark, warehouse))
+    memory = IngestMemory.addressed(Markers(warehouse))
     lives = alive(memory.lives)
     # Buckets of all ticks nest: a step of the widest one parts the messages and the releases at the same place.
     step = max(_STEP_MS, *(1 << tick_bits(life.tick_ms) for life in lives.values()), 1)
     # Read after what is visible: what was released before that and is not held now has been handed over.
-    until = min(instant - retain_ms, before_held(spark, warehouse))
+    until = min(instant - retain_ms, before_held(warehouse))
     wanted = SettledMark(until // step * step, memory.next_ledger, memory.marker)
     if wanted.due_ms <= mark.due_ms:
         return mark
-    if moves(spark, warehouse, mark) and left_out_unread(spark, warehouse, wanted):
+    if moves(warehouse, mark) and left_out_unread(warehouse, wanted):
         _LOG.warning("nothing is deleted: settle has yet to put back what dispatch left out until %d ms", wanted.due_ms)
         return mark
-    held = unreleased(spark, warehouse, lives, mark, wanted, version)
+    held = unreleased(warehouse, lives, mark, wanted, version)
     if held:
         _LOG.warning("nothing is deleted: of what was due until %d ms, %d ledgers are not settled", wanted.due_ms, held)
         return mark
     return raise_to(files, warehouse.root, wanted)
 
 
-def left_out_unread(spark: SparkSession, warehouse: Warehouse, wanted: SettledMark) -> bool:
+def left_out_unread(warehouse: Warehouse, wanted: SettledMark) -> bool:
     """Whether dispatch may have left out something below a mark that settle does not know of, and puts back.
 
     It comes in a later round: the mark waits for it.
     """
-    files, path = session_files(spark), warehouse.path(REJECTED_DISPATCH)
-    last = last_commit(spark, warehouse.path(CURSORS), SETTLE)
+    files, path = warehouse.files, warehouse.path(REJECTED_DISPATCH)
+    last = last_commit(warehouse.spark, warehouse.path(CURSORS), SETTLE)
     read = -1 if last is None else int(last.note["refused"])
     for version in range(read + 1, newest(files, path) + 1):
         actions = entry(files, path, version)
@@ -140,12 +139,12 @@ def left_out_unread(spark: SparkSession, warehouse: Warehouse, wanted: SettledMa
     return False
 
 
-def before_held(spark: SparkSession, warehouse: Warehouse) -> int:
+def before_held(warehouse: Warehouse) -> int:
     """Before this time was due what is not held, and what left `held` and may not be visible yet, ms UTC."""
-    if not newest(session_files(spark), warehouse.path(HELD)):
+    if not newest(warehouse.files, warehouse.path(HELD)):
         return LAST_INSTANT_MS
-    (held,) = ask(spark, warehouse, HELD, "SELECT MIN(message_due) AS first FROM {rows}")
-    taken_out = taken_since(spark, warehouse, last_commit(spark, warehouse.path(DELIVERIES), DISPATCH))
+    (held,) = ask(warehouse, HELD, "SELECT MIN(message_due) AS first FROM {rows}")
+    taken_out = taken_since(warehouse, last_commit(warehouse.spark, warehouse.path(DELIVERIES), DISPATCH))
     if taken_out is None:
         return 0
     firsts = held["first"], pc.min(taken_out.column("message_due")).as_py()
@@ -224,7 +223,7 @@ def _instant(ms: int) -> pa.Scalar:
     return pa.scalar(ms * 1_000, pa.timestamp("us", "UTC"))
 
 
-def delete(spark: SparkSession, warehouse: Warehouse, rows: Expired) -> int:
+def delete(warehouse: Warehouse, rows: Expired) -> int:
     """Delete rows in one commit, but for those that a stage has yet to read; give how many.
 
     Delta's own DELETE gives way to every append that comes while it runs, and while messages come there is always one.
@@ -233,22 +232,22 @@ def delete(spark: SparkSession, warehouse: Warehouse, rows: Expired) -> int:
     Raises:
         InTheWay: another commit took out files in which such rows are.
     """
-    ahead = unread(spark, warehouse, rows.table)
+    ahead = unread(warehouse, rows.table)
     if ahead is None:
         return 0
     rows = replace(rows, batches=ahead.batches)
     try:
-        return _take_out(spark, warehouse, Rewriting.of(spark, warehouse, rows.table), rows)
+        return _take_out(warehouse, Rewriting.of(warehouse, rows.table), rows)
     except NotInDriver:
         if is_s3(warehouse.root):
             # Delta's own commit would replace one that somebody has just made (decision 0024).
             _LOG.warning("no rows of %s are deleted: the table is not what it was made as", rows.table.name)
             return 0
-        row = spark.sql(f"DELETE FROM delta.`{warehouse.path(rows.table)}` WHERE {rows.coarse}").first()  # noqa: S608 - our own words
+        row = warehouse.spark.sql(f"DELETE FROM delta.`{warehouse.path(rows.table)}` WHERE {rows.coarse}").first()  # noqa: S608 - our own words
         return 0 if row is None else int(row[0])
 
 
-def _take_out(spark: SparkSession, warehouse: Warehouse, table: Rewriting, rows: Expired) -> int:
+def _take_out(warehouse: Warehouse, table: Rewriting, rows: Expired) -> int:
     """Write the files in which some rows go anew without them; take out those in which all do.
 
     Raises:
@@ -266,7 +265,7 @@ def _take_out(spark: SparkSession, warehouse: Warehouse, table: Rewriting, rows:
     going = {path: count for path, count in counts.items() if count is not None}
     doubtful = [path for path, count in counts.items() if count is None]
     if doubtful and not _is_sifted(table, rows):
-        going = _counted(warehouse.read(spark, table.table, table.seen).where(rows.going), table.table)
+        going = _counted(warehouse.read(table.table, table.seen).where(rows.going), table.table)
         if not going.keys() <= files.keys():
             raise NotInDriver
         doubtful = [path for path in going if _keeps(rows, files[path])]
@@ -279,7 +278,7 @@ def _take_out(spark: SparkSession, warehouse: Warehouse, table: Rewriting, rows:
     partly = [f"{table.path}/{path}" for path, count in left.items() if count and path not in sifted]
     fresh = table.appender.put(rest(table, rows, cut)) if cut else []
     if partly:
-        found = spark.read.schema(table.table.schema).parquet(*partly)
+        found = warehouse.spark.read.schema(table.table.schema).parquet(*partly)
         fresh += table.appender.write(found.where(f"NOT coalesce({rows.going}, false)"))
     sizes = {file["path"]: file["size"] for file in files.values()}
     if sizes and not table.put_in_place(sizes, sum(left.values()), fresh, {}, fewer=True):
@@ -326,7 +325,7 @@ def _keeps(rows: Expired, file: Mapping[str, Any]) -> bool:
         return True
 
 
-def empty_inbox(spark: SparkSession, warehouse: Warehouse, mark: SettledMark) -> int:
+def empty_inbox(warehouse: Warehouse, mark: SettledMark) -> int:
     """Take out the files of the inbox whose rows ingest has taken and were published below a mark; give how many rows.
 
     Rows of the inbox do not say which commit they are of, and need not say when they were published. So files go as a
@@ -336,10 +335,10 @@ def empty_inbox(spark: SparkSession, warehouse: Warehouse, mark: SettledMark) ->
     def old(file: Mapping[str, Any]) -> bool:
         return last_ms(file["stats"], "publish_time", math.inf) <= mark.due_ms
 
-    return _take_out_files(spark, warehouse, INBOX, old)
+    return _take_out_files(warehouse, INBOX, old)
 
 
-def forget_events(spark: SparkSession, warehouse: Warehouse, now_ms: int) -> int:
+def forget_events(warehouse: Warehouse, now_ms: int) -> int:
     """Take out the files of `consumer_events` that settle has read and that are an hour old; give how many rows.
 
     No program reads them any more: settle and the clients follow the log, and who comes later begins with `cursors`. A
@@ -351,17 +350,15 @@ def forget_events(spark: SparkSession, warehouse: Warehouse, now_ms: int) -> int
         # Consumers say the time, by clocks of their own.
         return not now_ms - EVENTS_MS < last_ms(file["stats"], "at", 0) < now_ms + DAY_MS
 
-    return _take_out_files(spark, warehouse, CONSUMER_EVENTS, old)
+    return _take_out_files(warehouse, CONSUMER_EVENTS, old)
 
 
-def _take_out_files(
-    spark: SparkSession, warehouse: Warehouse, table: Table, old: Callable[[Mapping[str, Any]], bool]
-) -> int:
+def _take_out_files(warehouse: Warehouse, table: Table, old: Callable[[Mapping[str, Any]], bool]) -> int:
     """Take out the old files of a table that have nothing that a stage has yet to read; give how many rows."""
-    ahead = unread(spark, warehouse, table)
+    ahead = unread(warehouse, table)
     if ahead is None:
         return 0
-    log = TableLog(spark, warehouse.path(table))
+    log = TableLog(warehouse.spark, warehouse.path(table))
     while True:
         version, files = log.files()
         gone = [file for file in files if file["path"] not in ahead.files and old(file)]

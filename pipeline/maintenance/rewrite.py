@@ -29,7 +29,6 @@ from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.datafiles import DataFile, rows
 from pipeline.delta.writing.numbering import SortKey, columns_of, order_of
 from pipeline.storage.arrays import arrow_schema, longs
-from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import row_groups
 from schemas import MESSAGES, Table
 
@@ -66,34 +65,32 @@ class Rewriting:
     files: Sequence[Mapping[str, Any]]
 
     @classmethod
-    def of(cls, spark: SparkSession, warehouse: Warehouse, table: Table) -> "Rewriting":
+    def of(cls, warehouse: Warehouse, table: Table) -> "Rewriting":
         """The table as it is now.
 
         Raises:
             NotInDriver: it is not what its contract says.
         """
-        return cls.at(spark, warehouse, table, *TableLog(spark, warehouse.path(table)).files())
+        return cls.at(warehouse, table, *TableLog(warehouse.spark, warehouse.path(table)).files())
 
     @classmethod
-    def at(
-        cls, spark: SparkSession, warehouse: Warehouse, table: Table, seen: int, files: Sequence[Mapping[str, Any]]
-    ) -> "Rewriting":
+    def at(cls, warehouse: Warehouse, table: Table, seen: int, files: Sequence[Mapping[str, Any]]) -> "Rewriting":
         """Some files of the table, or all, as of a version.
 
         Raises:
             NotInDriver: it is not what its contract says.
         """
         path = warehouse.path(table)
-        if not _is_known(table, TableLog(spark, path)):
+        if not _is_known(table, TableLog(warehouse.spark, path)):
             raise NotInDriver
         try:
-            appender = Appender(spark, path, table)
+            appender = Appender(warehouse.spark, path, table)
         except UnknownTableFeature as error:
             raise NotInDriver from error
-        folder = session_files(spark).readable(path)
+        folder = warehouse.files.readable(path)
         if not all(map(is_plain, files)):
             raise NotInDriver
-        return cls(spark, path, table, folder, appender, seen, files)
+        return cls(warehouse.spark, path, table, folder, appender, seen, files)
 
     def write(self, paths: Sequence[str], count: int = 1) -> list[DataFile]:
         """Write the rows of files into about so many others; those of `messages` in the order of their due times.

@@ -27,7 +27,6 @@ from pipeline.maintenance.exemptions import RetentionLimits, SettleBehind, reten
 from pipeline.maintenance.forgetting import Forgotten, forget_lines, forgotten
 from pipeline.maintenance.layout import OPTIMIZE, Merged, cluster, compact, is_new
 from pipeline.maintenance.retention import InTheWay, delete, empty_inbox, forget_events, going, raise_mark, visible
-from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.settled import SettledMark
 from schemas import (
@@ -125,13 +124,12 @@ class _Steps:
         return otherwise
 
 
-def cut_logs(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: int) -> Generator[str]:
+def cut_logs(warehouse: Warehouse, upkeep: Upkeep, now_ms: int) -> Generator[str]:
     """Cut the logs of the tables that the stages write and follow, between two rounds; gives the name of each.
 
     One that fails is logged, and the others are cut.
 
     Args:
-        spark: a session with Delta.
         warehouse: whose tables.
         upkeep: what is kept.
         now_ms: the wall clock, ms UTC.
@@ -143,18 +141,15 @@ def cut_logs(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: 
     with _lock(warehouse).held():
         for table in TABLES:
             if table not in _FOLLOWED:
-                cut = partial(_cut, spark, warehouse, table, upkeep, now_ms)
+                cut = partial(_cut, warehouse, table, upkeep, now_ms)
                 if steps.take(table, "cutting the log", cut, 0):
                     yield table.name
 
 
-def maintain(
-    spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: int, cut: Collection[str] = ()
-) -> Generator[Done]:
+def maintain(warehouse: Warehouse, upkeep: Upkeep, now_ms: int, cut: Collection[str] = ()) -> Generator[Done]:
     """One round over all tables; gives what was done.
 
     Args:
-        spark: a session with Delta; its settings stay as they are.
         warehouse: whose tables.
         upkeep: what is kept.
         now_ms: the wall clock, ms UTC.
@@ -164,16 +159,16 @@ def maintain(
     Raises:
         StageRunning: another round is on its way.
     """
-    own, steps = own_session(spark), _Steps()
+    warehouse, steps = warehouse.within(own_session(warehouse.spark)), _Steps()
     with _lock(warehouse).held():
-        deleted = _forget(own, warehouse, upkeep, now_ms, steps)
+        deleted = _forget(warehouse, upkeep, now_ms, steps)
         for table in TABLES:
-            laying = partial(_laid_out, own, warehouse, table, upkeep)
+            laying = partial(_laid_out, warehouse, table, upkeep)
             merged, into = steps.take(table, "merging files", laying, (0, 0))
-            cutting = partial(_cut, own, warehouse, table, upkeep, now_ms)
+            cutting = partial(_cut, warehouse, table, upkeep, now_ms)
             entries = steps.take(table, "cutting the log", cutting, 0)
             if entries or table.name in cut:
-                clearing = partial(vacuum, own, warehouse, table, upkeep.files_ms)
+                clearing = partial(vacuum, warehouse, table, upkeep.files_ms)
                 steps.take(table, VACUUMING, clearing, None)
             failed = tuple(steps.failed.get(table.name, ()))
             yield Done(table.name, merged, into, deleted.get(table.name, 0), entries, failed)
@@ -187,33 +182,31 @@ def own_session(spark: SparkSession) -> SparkSession:
     return own
 
 
-def _forget(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: int, steps: _Steps) -> dict[str, int]:
+def _forget(warehouse: Warehouse, upkeep: Upkeep, now_ms: int, steps: _Steps) -> dict[str, int]:
     """Raise the mark and delete what is below it; give how many rows of which tables.
 
     What goes of the inbox depends on nothing else. The other tables end at the first one that fails: a release must
     not go before its message.
     """
     deleted: dict[str, int] = {}
-    if newest(session_files(spark), warehouse.path(CONSUMER_EVENTS)):
-        events = partial(forget_events, spark, warehouse, now_ms)
+    if newest(warehouse.files, warehouse.path(CONSUMER_EVENTS)):
+        events = partial(forget_events, warehouse, now_ms)
         deleted[CONSUMER_EVENTS.name] = steps.take(CONSUMER_EVENTS, _DELETING, events, 0)
-    raising = partial(raise_mark, spark, warehouse, upkeep.retain_ms)
+    raising = partial(raise_mark, warehouse, upkeep.retain_ms)
     mark = steps.take(MESSAGES, "finding what is settled", raising, SettledMark())
     if mark == SettledMark():
         return deleted
-    deleted |= _forget_settled(spark, warehouse, upkeep, mark, steps)
-    deleted[INBOX.name] = steps.take(INBOX, _DELETING, partial(empty_inbox, spark, warehouse, mark), 0)
+    deleted |= _forget_settled(warehouse, upkeep, mark, steps)
+    deleted[INBOX.name] = steps.take(INBOX, _DELETING, partial(empty_inbox, warehouse, mark), 0)
     return deleted
 
 
-def _forget_settled(
-    spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, mark: SettledMark, steps: _Steps
-) -> dict[str, int]:
+def _forget_settled(warehouse: Warehouse, upkeep: Upkeep, mark: SettledMark, steps: _Steps) -> dict[str, int]:
     """Delete what is below the mark, but for what subscriptions that acknowledge have not settled."""
     deleted: dict[str, int] = {}
 
     def reading() -> RetentionLimits:
-        return retention_limits(spark, warehouse, visible(spark, warehouse)[1] - 1, mark)
+        return retention_limits(warehouse, visible(warehouse)[1] - 1, mark)
 
     kept = steps.take(CURSORS, "reading what is open", reading, None)
     if kept is None:
@@ -221,48 +214,48 @@ def _forget_settled(
     keep = upkeep.retain_deliveries_ms
     shown = None if keep is None else mark.due_ms + upkeep.retain_ms - keep
     letters = mark.due_ms - max(0, upkeep.retain_dead_letters_ms - upkeep.retain_ms)
-    gone = steps.take(SEGMENTS, "finding who left", partial(forgotten, spark, warehouse, mark), Forgotten())
+    gone = steps.take(SEGMENTS, "finding who left", partial(forgotten, warehouse, mark), Forgotten())
     # Before the rows of `segments`, by which the next round knows of them if this one ends here.
-    lines = partial(forget_lines, spark, warehouse, gone.names)
+    lines = partial(forget_lines, warehouse, gone.names)
     deleted[SUBSCRIPTIONS.name] = steps.take(SUBSCRIPTIONS, _DELETING, lines, 0)
     for rows in going(mark, shown, kept, letters, gone):
-        count = steps.take(rows.table, _DELETING, partial(delete, spark, warehouse, rows), None)
+        count = steps.take(rows.table, _DELETING, partial(delete, warehouse, rows), None)
         if count is None:
             break
         deleted[rows.table.name] = count
     return deleted
 
 
-def _cut(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkeep, now_ms: int) -> int:
+def _cut(warehouse: Warehouse, table: Table, upkeep: Upkeep, now_ms: int) -> int:
     """Cut the log of a table; give how many files of it went."""
     keep = min(upkeep.retain_log_ms, upkeep.log_ms)
     if table in _FOLLOWED:
-        return cut_log(spark, warehouse, table, now_ms - upkeep.retain_log_ms, now_ms - upkeep.quiet_ms)
+        return cut_log(warehouse, table, now_ms - upkeep.retain_log_ms, now_ms - upkeep.quiet_ms)
     if table in _REPLAYED:
         keep = max(keep, _REPLAYED_MS)
     if table is INBOX:
         # A producer on Spark looks, when its files are written, for the version after the one that it began with. If
         # that entry has been cut, it takes its number, which is before the start of the log, and nobody reads it.
         keep = max(upkeep.log_ms, upkeep.files_ms)
-    return cut_log(spark, warehouse, table, now_ms - keep)
+    return cut_log(warehouse, table, now_ms - keep)
 
 
 def _lock(warehouse: Warehouse) -> StageLock:
     return StageLock(LOCK, f"{warehouse.root}/_checkpoints")
 
 
-def _laid_out(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkeep) -> Merged:
+def _laid_out(warehouse: Warehouse, table: Table, upkeep: Upkeep) -> Merged:
     """Merge files, and sort messages into one another."""
     merged, into = 0, 0
     # Files of `messages` are merged between rounds too, and what was left then is merged now. Those of `cursors` settle
     # replaces itself, by what they come to, dispatch those of `held`, and who registers those of the registry.
     if table in (CURSORS, HELD, SUBSCRIPTIONS):
         return 0, 0
-    if table is MESSAGES or is_new(spark, warehouse, table):
-        merged, into = compact(spark, warehouse, table)
+    if table is MESSAGES or is_new(warehouse, table):
+        merged, into = compact(warehouse, table)
     if table is MESSAGES:
         # What is released until the next round is not worth the while.
-        after = visible(spark, warehouse)[0] + upkeep.every_ms
-        again, anew = cluster(spark, warehouse, after, upkeep.cluster_bytes)
+        after = visible(warehouse)[0] + upkeep.every_ms
+        again, anew = cluster(warehouse, after, upkeep.cluster_bytes)
         merged, into = merged + again, into + anew
     return merged, into

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.routes import SIZE, NotInDriver
@@ -18,7 +18,6 @@ from pipeline.delta.reading.messagelog import Bounds, MessageLog
 from pipeline.delta.reading.messages import message_groups
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import longs, rounds
-from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import row_groups
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.settled import SettledMark
@@ -36,7 +35,6 @@ _HEARD = "ledger_id > since OR (ledger_id = since AND entry_id >= from_entry)"
 
 
 def unreleased(
-    spark: SparkSession,
     warehouse: Warehouse,
     lives: Mapping[Name, Incarnation],
     mark: SettledMark,
@@ -51,10 +49,10 @@ def unreleased(
     listeners = pa.Table.from_pylist([dict(zip(_LISTENERS.names, row, strict=True)) for row in rows], _LISTENERS)
     last = max(0, upto - 1)
     try:
-        sent = _messages(spark, warehouse, mark, wanted)
-        return differing(listeners, sent, _releases(spark, warehouse, mark, wanted, last))
+        sent = _messages(warehouse, mark, wanted)
+        return differing(listeners, sent, _releases(warehouse, mark, wanted, last))
     except NotInDriver:
-        return _by_spark(spark, warehouse, listeners, mark, wanted, last)
+        return _by_spark(warehouse, listeners, mark, wanted, last)
 
 
 def differing(listeners: pa.Table, messages: Iterable[pa.Table], runs: Iterable[pa.Table]) -> int:
@@ -106,13 +104,13 @@ def _longs(*names: str) -> list[pa.Field]:
     return [pa.field(name, pa.int64()) for name in names]
 
 
-def _messages(spark: SparkSession, warehouse: Warehouse, mark: SettledMark, wanted: SettledMark) -> Iterator[pa.Table]:
+def _messages(warehouse: Warehouse, mark: SettledMark, wanted: SettledMark) -> Iterator[pa.Table]:
     """What was sent between two marks.
 
     Raises:
         NotInDriver: only Spark reaches it, or it is too much.
     """
-    log, last = MessageLog(spark, warehouse), wanted.ledger - 1
+    log, last = MessageLog(warehouse), wanted.ledger - 1
     later = Bounds(last_ledger=last, first_due=mark.due_ms, last_due=wanted.due_ms)
     bounds = later, Bounds(first_ledger=mark.ledger, last_ledger=last, last_due=wanted.due_ms)
     if sum(file.rows for file in log.files(bounds)) > _MOST_ROWS:
@@ -122,15 +120,13 @@ def _messages(spark: SparkSession, warehouse: Warehouse, mark: SettledMark, want
         yield rows.filter(_between(rows, "due_time", mark, wanted)).drop_columns(["due_time"])
 
 
-def _releases(
-    spark: SparkSession, warehouse: Warehouse, mark: SettledMark, wanted: SettledMark, version: int
-) -> Iterator[pa.Table]:
+def _releases(warehouse: Warehouse, mark: SettledMark, wanted: SettledMark, version: int) -> Iterator[pa.Table]:
     """Runs that were released between two marks for the first time, at a version of `redelivery`.
 
     Raises:
         NotInDriver: only Spark reaches them.
     """
-    files, path = session_files(spark), warehouse.path(REDELIVERY)
+    files, path = warehouse.files, warehouse.path(REDELIVERY)
     folder, found = files.readable(path), live_files(files, path, version)
     if folder is None or found is None:
         raise NotInDriver
@@ -146,14 +142,12 @@ def _between(rows: pa.Table, due: str, mark: SettledMark, wanted: SettledMark) -
     return pc.and_not(wanted.below(rows, due), mark.below(rows, due))
 
 
-def _by_spark(
-    spark: SparkSession, warehouse: Warehouse, names: pa.Table, mark: SettledMark, wanted: SettledMark, version: int
-) -> int:
+def _by_spark(warehouse: Warehouse, names: pa.Table, mark: SettledMark, wanted: SettledMark, version: int) -> int:
     """The same for any number of messages, wherever they lie."""
-    listeners = F.broadcast(spark.createDataFrame(names))
+    listeners = F.broadcast(warehouse.spark.createDataFrame(names))
 
     def between(table: Table, due: str, version: int | None = None) -> DataFrame:
-        return warehouse.read(spark, table, version).where(f"{wanted.covers(due)} AND NOT {mark.covers(due)}")
+        return warehouse.read(table, version).where(f"{wanted.covers(due)} AND NOT {mark.covers(due)}")
 
     heard = between(MESSAGES, "due_time").join(listeners, "topic").where(_HEARD)
     addressed = heard.groupBy(*_KEYS)

@@ -11,8 +11,6 @@ import time
 from contextlib import AbstractContextManager, closing
 from threading import Event
 
-from pyspark.sql import SparkSession
-
 from pipeline.config.errors import StageRunning
 from pipeline.config.settings import SECOND_MS, Upkeep
 from pipeline.config.threads import beside, panics_raised
@@ -29,19 +27,18 @@ _CUT_S = 60.0
 _LOG = logging.getLogger(__name__)
 
 
-def maintaining(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep) -> AbstractContextManager[None]:
+def maintaining(warehouse: Warehouse, upkeep: Upkeep) -> AbstractContextManager[None]:
     """Maintain in a thread until the block ends. A failure is logged: the stages do without.
 
     Args:
-        spark: the session of the stages.
         warehouse: where they run.
         upkeep: how often a round is done, and what is kept.
     """
-    return beside(_keep_maintaining, spark, warehouse, upkeep)
+    return beside(_keep_maintaining, warehouse, upkeep)
 
 
-def _keep_maintaining(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, ended: Event) -> None:
-    work = _Work(spark, warehouse, upkeep, ended)
+def _keep_maintaining(warehouse: Warehouse, upkeep: Upkeep, ended: Event) -> None:
+    work = _Work(warehouse, upkeep, ended)
     pauses = {work.merge: _LOOK_S, work.cut_logs: _CUT_S, work.round: upkeep.every_ms / SECOND_MS}
     due = {chore: time.monotonic() + pause for chore, pause in pauses.items()}
     while True:
@@ -63,9 +60,9 @@ def _keep_maintaining(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep,
 class _Work:
     """What is done from time to time."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, ended: Event) -> None:
-        self._spark, self._warehouse, self._upkeep, self._ended = spark, warehouse, upkeep, ended
-        self._small = SmallFiles(spark, warehouse)
+    def __init__(self, warehouse: Warehouse, upkeep: Upkeep, ended: Event) -> None:
+        self._warehouse, self._upkeep, self._ended = warehouse, upkeep, ended
+        self._small = SmallFiles(warehouse)
         # Nobody knows what an earlier process left.
         self._cut = {table.name for table in TABLES}
 
@@ -77,13 +74,13 @@ class _Work:
 
     def cut_logs(self) -> None:
         """Logs that stages follow; the files that only they named wait for the next round."""
-        with closing(cut_logs(self._spark, self._warehouse, self._upkeep, wall_ms())) as work:
+        with closing(cut_logs(self._warehouse, self._upkeep, wall_ms())) as work:
             for name in work:
                 self._cut.add(name)
 
     def round(self) -> None:
         """All that there is to do, unless the block ends meanwhile."""
-        with closing(maintain(self._spark, self._warehouse, self._upkeep, wall_ms(), self._cut)) as work:
+        with closing(maintain(self._warehouse, self._upkeep, wall_ms(), self._cut)) as work:
             for done in work:
                 _LOG.info("%s", done)
                 if not any(step.startswith(VACUUMING) for step in done.failed):

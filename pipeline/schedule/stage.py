@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.state import GroupStateTimeout
 
@@ -72,14 +72,12 @@ def of_rebuild(segments: DataFrame, rebuilt: int | None) -> DataFrame:
 class Schedule:
     """The body of the schedule query: call it with each batch of releases."""
 
-    def __init__(
-        self, spark: SparkSession, warehouse: Warehouse, checkpoint: Log, settings: Settings, observe: Observer
-    ) -> None:
+    def __init__(self, warehouse: Warehouse, checkpoint: Log, settings: Settings, observe: Observer) -> None:
         """Look up once what the tables hold."""
         self._checkpoint, self._settings, self._observe = checkpoint, settings, observe
         self.watch, self._few = Watch(), True
         tables = (REDELIVERY, REJECTED_SCHEDULE)
-        self.sinks = {t.name: Sink(spark, warehouse, t, SCHEDULE, checkpoint.wrote) for t in tables}
+        self.sinks = {t.name: Sink(warehouse, t, SCHEDULE, checkpoint.wrote) for t in tables}
 
     def __call__(self, released: DataFrame, batch_id: int) -> None:
         """Write one batch. The stateful function runs in the first job; everything after reads what it gave."""

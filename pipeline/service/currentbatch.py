@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from pipeline.config.errors import StageRunning
 from pipeline.config.threads import panics_raised
@@ -12,7 +12,6 @@ from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.logs.entries import between
 from pipeline.delta.offsets import SOURCES
 from pipeline.delta.warehouse import Warehouse
-from pipeline.storage.hadoop import session_files
 from pipeline.storage.inprocesswatch import notify
 
 Body = Callable[[DataFrame, int], None]
@@ -32,15 +31,13 @@ class AtWork:
         memory: the heap of the driver, as Spark writes it.
     """
 
-    def __init__(
-        self, spark: SparkSession, warehouse: Warehouse, stage: str, body: Body, checkpoint: Checkpoint
-    ) -> None:
+    def __init__(self, warehouse: Warehouse, stage: str, body: Body, checkpoint: Checkpoint) -> None:
         """Nothing is being done yet."""
-        self._body, self._log, self._files, self._stage = body, checkpoint, session_files(spark), stage
+        self._body, self._log, self._files, self._stage = body, checkpoint, warehouse.files, stage
         self._remote, self._last = self._files.local(checkpoint.path) is None, max(checkpoint.batches(), default=-1)
         self._table = SOURCES[stage]
         self._path = warehouse.path(self._table)
-        self.memory = str(spark.conf.get("spark.driver.memory", "1g"))
+        self.memory = str(warehouse.spark.conf.get("spark.driver.memory", "1g"))
         self._batch: int | None = None
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:

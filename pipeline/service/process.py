@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
-from pyspark.sql import SparkSession
 
 from pipeline.config.errors import MemoryEnded, PipelineError
 from pipeline.config.options import Options
@@ -31,7 +30,7 @@ _PATIENCE_S = 10.0
 
 @contextmanager
 def beside_stages(
-    spark: SparkSession, warehouse: Warehouse, running: list[Stage], sources: Sequence[Source], options: Options
+    warehouse: Warehouse, running: list[Stage], sources: Sequence[Source], options: Options
 ) -> Iterator[None]:
     """What runs beside the stages while they are served.
 
@@ -44,12 +43,12 @@ def beside_stages(
     names = {stage.name for stage in running}
     with ExitStack() as block:
         try:
-            block.enter_context(following(spark, warehouse, sources if INGEST in names else (), options))
+            block.enter_context(following(warehouse, sources if INGEST in names else (), options))
         except BaseException:
             stop_all(running)
             raise
         if INGEST in names and options.upkeep is not None:
-            block.enter_context(maintaining(spark, warehouse, options.upkeep))
+            block.enter_context(maintaining(warehouse, options.upkeep))
         if DISPATCH in names:
             block.enter_context(publishing_apart(warehouse.root, options.watch))
         yield

@@ -7,7 +7,7 @@ where the new checkpoint begins (`Origin`), and moves the old one aside. Killed 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.options import Options, nobody
@@ -24,7 +24,6 @@ from pipeline.service import takeover
 from pipeline.service.instants import given
 from pipeline.settle.stage import Settle
 from pipeline.settle.undone import undone
-from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.audience import Subscription, audiences
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
@@ -71,9 +70,7 @@ class Holding:
         return alive(self.memory.lives)
 
 
-def rebuild(
-    spark: SparkSession, warehouse: Warehouse, stage: str, options: Options, *, latest: int | None = None
-) -> Origin:
+def rebuild(warehouse: Warehouse, stage: str, options: Options, *, latest: int | None = None) -> Origin:
     """Prepare a new checkpoint for a stage and take over its tables; give where it begins.
 
     The stage must be stopped, for the schedule ingest too. Nothing starts here. The old checkpoint folder stays
@@ -81,7 +78,6 @@ def rebuild(
     `segments` does not address: somebody copied or restored the two at different times.
 
     Args:
-        spark: a session with Delta.
         warehouse: whose stage it is.
         stage: which one.
         options: as for a start.
@@ -90,72 +86,72 @@ def rebuild(
     Raises:
         StageRunning: a stage that must be stopped runs.
     """
-    bring_up_to_date(spark, warehouse)
-    stages = (stage, SCHEDULE) if stage == INGEST and takeover.unaddressed(spark, warehouse) else (stage,)
+    bring_up_to_date(warehouse)
+    stages = (stage, SCHEDULE) if stage == INGEST and takeover.unaddressed(warehouse) else (stage,)
     with ExitStack() as held:
         for each in {INGEST, *stages} if SCHEDULE in stages else stages:
             held.enter_context(StageLock(each, f"{warehouse.root}/_checkpoints").held())
-        origin, *_ = [_prepare(spark, warehouse, each, options, latest) for each in stages]
+        origin, *_ = [_prepare(warehouse, each, options, latest) for each in stages]
         return origin
 
 
-def reset_settle(spark: SparkSession, warehouse: Warehouse, latest: int) -> None:
+def reset_settle(warehouse: Warehouse, latest: int) -> None:
     """Let settle, which needs no rebuild, go on at `latest` (ms UTC) when its last batch was at a later time.
 
     Raises:
         StageRunning: it runs.
     """
-    bring_up_to_date(spark, warehouse)
+    bring_up_to_date(warehouse)
     with StageLock(SETTLE, f"{warehouse.root}/_checkpoints").held():
-        Settle(spark, warehouse, nobody).reset_clock(latest)
+        Settle(warehouse, nobody).reset_clock(latest)
 
 
-def _prepare(spark: SparkSession, warehouse: Warehouse, stage: str, options: Options, latest: int | None) -> Origin:
-    origin = _ORIGINS[stage](spark, warehouse, options)
+def _prepare(warehouse: Warehouse, stage: str, options: Options, latest: int | None) -> Origin:
+    origin = _ORIGINS[stage](warehouse, options)
     if latest is not None:
         origin = replace(origin, instant=min(origin.instant, latest))
-    _place(spark, warehouse, stage, origin, options)
+    _place(warehouse, stage, origin, options)
     return origin
 
 
-def _rebuild_schedule(spark: SparkSession, warehouse: Warehouse, options: Options) -> Origin:
+def _rebuild_schedule(warehouse: Warehouse, options: Options) -> Origin:
     """Write what is pending as rows that only the new checkpoint reads."""
     tables = (REDELIVERY, REJECTED_SCHEDULE)
-    last = [last_commit(spark, warehouse.path(table), SCHEDULE) for table in tables]
-    taken = last_commit(spark, warehouse.path(SEGMENTS), INGEST)
+    last = [last_commit(warehouse.spark, warehouse.path(table), SCHEDULE) for table in tables]
+    taken = last_commit(warehouse.spark, warehouse.path(SEGMENTS), INGEST)
     known = [int(commit.note["instant"]) for commit in last if commit is not None]
     known += [int(taken.note["now"])] if taken is not None else []
     instant = max([*known, *given(warehouse.instants(SCHEDULE))[-1:]], default=0)
-    number = _write_pending(spark, warehouse, _holding(spark, warehouse, options.settings.driver_rows), instant)
+    number = _write_pending(warehouse, _holding(warehouse, options.settings.driver_rows), instant)
     options.observe("rebuild.segments", number)
     # One millisecond back: the first tick is the instant itself, and releases what should have been released by then.
     return Origin(number, EVERYTHING_BEFORE, max(0, instant - 1), number, takeover.owners(last))
 
 
-def _write_pending(spark: SparkSession, warehouse: Warehouse, holding: Holding, instant: int) -> int:
+def _write_pending(warehouse: Warehouse, holding: Holding, instant: int) -> int:
     """One commit of `segments`; give the rebuild's number, which is the version that follows what it has read."""
     number = holding.segments + 1
-    segment = segment_ms(spark, warehouse)
+    segment = segment_ms(warehouse)
     rows = pending_rows(holding, segment, instant)
     if (again := retry_rows(holding, segment, instant)) is not None:
         rows = rows.unionByName(again)
-    sink = Sink(spark, warehouse, SEGMENTS, "rebuild")
+    sink = Sink(warehouse, SEGMENTS, "rebuild")
     sink.append(rows.withColumn("batch_id", F.lit(number)), f"rebuild-{number}", number, {"instant": instant})
     return number
 
 
-def _holding(spark: SparkSession, warehouse: Warehouse, most: int) -> Holding:
+def _holding(warehouse: Warehouse, most: int) -> Holding:
     """The tables as they are. What is read of one, up to so many rows, is read here and now."""
-    files = session_files(spark)
+    files = warehouse.files
 
     def fixed(table: Table, *columns: str) -> DataFrame:
-        return frame_of(spark, warehouse, table, columns, most=most)
+        return frame_of(warehouse, table, columns, most=most)
 
     version = newest(files, warehouse.path(SEGMENTS))
     messages = fixed(MESSAGES, "topic", "ledger_id", "entry_id", "due_time")
     redelivery, closed = fixed(REDELIVERY, *_NAMED, "round"), fixed(CLOSED, *_NAMED)
-    retries = frame_of(spark, warehouse, SEGMENTS, ROW.names, version, _retries(undone(spark, warehouse)), most)
-    memory = IngestMemory.addressed(Markers(spark, warehouse, version))
+    retries = frame_of(warehouse, SEGMENTS, ROW.names, version, _retries(undone(warehouse)), most)
+    memory = IngestMemory.addressed(Markers(warehouse, version))
     # Read after the tables: whatever maintenance has deleted from them by now is below this mark.
     mark = read_mark(files, warehouse.root)
     return Holding(version, memory, messages, redelivery, retries, closed, mark)
@@ -246,9 +242,9 @@ def _unsettled(rows: DataFrame, holding: Holding) -> DataFrame:
     return rows.where(f"NOT {holding.mark.covers('due_time')}")
 
 
-def _place(spark: SparkSession, warehouse: Warehouse, stage: str, origin: Origin, options: Options) -> None:
+def _place(warehouse: Warehouse, stage: str, origin: Origin, options: Options) -> None:
     """Move the old checkpoint aside, then write where the new one begins. In between the stage refuses to start."""
-    files, folder = session_files(spark), warehouse.checkpoint(stage)
+    files, folder = warehouse.files, warehouse.checkpoint(stage)
     number = next(n for n in range(1, 1_000_000) if not files.exists(f"{folder}.aside-{n}"))
     files.move(folder, f"{folder}.aside-{number}")
     options.observe("rebuild.aside", number)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.errors import BadSetting
@@ -46,7 +46,6 @@ class ReplayClock:
 
 
 def replay(
-    spark: SparkSession,
     warehouse: Warehouse,
     messages: DataFrame,
     course: ReplayClock,
@@ -58,7 +57,6 @@ def replay(
     """Run all stages over a course. Called again with the same arguments after a crash, it goes on where it was.
 
     Args:
-        spark: a session with Delta.
         warehouse: made by `create_all`, with its subscriptions.
         messages: the columns of `inbox`; a row enters when the clock passes its `publish_time`, and one without a
             `publish_time` with the first instant.
@@ -74,9 +72,9 @@ def replay(
     source = entering(messages, course)
     options = Options(VirtualClock(), settings or Settings(), observe=observe)
     with kept(source):
-        running = start_all(spark, warehouse, options)
+        running = start_all(warehouse, options)
         try:
-            producer = Producer(spark, warehouse, source, course)
+            producer = Producer(warehouse, source, course)
             for number, instant in enumerate(course):
                 reach(running, warehouse, instant, partial(producer.append, number))
                 if on_instant is not None and on_instant(instant):
@@ -98,11 +96,10 @@ def entering(messages: DataFrame, course: ReplayClock) -> DataFrame:
 class Producer:
     """Appends the rows of each instant to the inbox, once: a replay that is taken up again finds them there."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse, source: DataFrame, course: ReplayClock) -> None:
+    def __init__(self, warehouse: Warehouse, source: DataFrame, course: ReplayClock) -> None:
         """Ask once which instants have rows, and how far an earlier attempt came.
 
         Args:
-            spark: the session.
             warehouse: whose inbox it is.
             source: what `entering` gives, persisted.
             course: the instants.
@@ -110,7 +107,7 @@ class Producer:
         self._source = source
         self._filled = {row[_NUMBER] for row in source.select(_NUMBER).distinct().collect()}
         self._owner = f"{course.first}-{course.last}-{course.step}"
-        self._sink = Sink(spark, warehouse, INBOX, f"replay {self._owner}")
+        self._sink = Sink(warehouse, INBOX, f"replay {self._owner}")
         self._done = -1 if self._sink.last is None else self._sink.last.batch
 
     def append(self, number: int) -> None:

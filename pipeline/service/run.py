@@ -37,7 +37,6 @@ from pipeline.service.startup import check_batches, check_clock, check_owner, ch
 from pipeline.service.ticksource import TickSource
 from pipeline.settle.stage import Settle
 from pipeline.storage.files import Files
-from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from schemas import CURSORS, INBOX, REDELIVERY, SEGMENTS
 
@@ -150,7 +149,7 @@ class Stage:
 Body = Ingest | Schedule | Dispatch
 
 
-def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Options) -> Stage:
+def start(warehouse: Warehouse, stage: str, options: Options) -> Stage:
     """Start one stage.
 
     Raises:
@@ -160,40 +159,40 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
         SourceBehind: the table that it follows ends before the place where it goes on.
         ClockAhead: the last run was at a time that is still to come.
     """
-    bring_up_to_date(spark, warehouse)
-    with _batches_for_watermarks(spark, options.clock):
-        return _start(spark, warehouse, stage, options)
+    bring_up_to_date(warehouse)
+    with _batches_for_watermarks(warehouse.spark, options.clock):
+        return _start(warehouse, stage, options)
 
 
-def _start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Options) -> Stage:
+def _start(warehouse: Warehouse, stage: str, options: Options) -> Stage:
     """The same on a warehouse that has all tables and columns."""
     lock = StageLock(stage, f"{warehouse.root}/_checkpoints")
     lock.take()
     publisher: Publisher | None = None
-    again = partial(start, spark, warehouse, stage, options)
+    again = partial(start, warehouse, stage, options)
     # HDFS, which only Spark reaches, has a client that waits by itself.
     remote = Files().local(warehouse.root) is None and Files().reaches(warehouse.root)
     try:
         if stage == SETTLE:
-            settle = Settle(spark, warehouse, options.observe)
+            settle = Settle(warehouse, options.observe)
             check_clock(stage, options.clock, settle.instant)
             settle.watch = options.watch
             return Stage(stage, SettleLoop(settle, warehouse, options.clock), lock, again=again, remote=remote)
-        checkpoint = Checkpoint(session_files(spark), warehouse.checkpoint(stage))
+        checkpoint = Checkpoint(warehouse.files, warehouse.checkpoint(stage))
         check_clock(stage, options.clock, checkpoint.instant)
         if stage == DISPATCH:
-            restore(spark, warehouse, options.settings, timeline(options.clock))
-        time, rows, body = _parts(spark, warehouse, stage, options, checkpoint)
+            restore(warehouse, options.settings, timeline(options.clock))
+        time, rows, body = _parts(warehouse, stage, options, checkpoint)
         publisher = body.publisher if isinstance(body, Dispatch) else None
         for check in (check_owner, check_batches):
             check(stage, body.sinks.values(), publisher, checkpoint)
         source = SOURCES[stage]
-        check_source(stage, source.name, newest(session_files(spark), warehouse.path(source)), checkpoint)
+        check_source(stage, source.name, newest(warehouse.files, warehouse.path(source)), checkpoint)
         body.watch = options.watch
         if publisher is not None:
             publisher.watch = options.watch
             publisher.start()
-        work = AtWork(spark, warehouse, stage, _called(body), checkpoint)
+        work = AtWork(warehouse, stage, _called(body), checkpoint)
         query = _write(rows, work, checkpoint, stage, options).start()
         return Stage(stage, query, lock, publisher, work, again, clock=time, remote=remote)
     except BaseException:
@@ -203,18 +202,16 @@ def _start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Optio
         raise
 
 
-def start_all(
-    spark: SparkSession, warehouse: Warehouse, options: Options, stages: Sequence[str] = ALL_STAGES
-) -> list[Stage]:
+def start_all(warehouse: Warehouse, options: Options, stages: Sequence[str] = ALL_STAGES) -> list[Stage]:
     """Start stages in one session, side by side: each waits for the JVM in another place.
 
     None stays up when one is refused.
     """
-    bring_up_to_date(spark, warehouse)
+    bring_up_to_date(warehouse)
     begun: list[Future[Stage]] = []
     try:
-        with _batches_for_watermarks(spark, options.clock), ThreadPoolExecutor(len(stages)) as pool:
-            begun = [pool.submit(_start, spark, warehouse, stage, options) for stage in stages]
+        with _batches_for_watermarks(warehouse.spark, options.clock), ThreadPoolExecutor(len(stages)) as pool:
+            begun = [pool.submit(_start, warehouse, stage, options) for stage in stages]
         return [each.result() for each in begun]
     except BaseException:
         stop_all([each.result() for each in begun if each.exception() is None])
@@ -228,29 +225,31 @@ def stop_all(running: list[Stage]) -> None:
 
 
 def _parts(
-    spark: SparkSession, warehouse: Warehouse, stage: str, options: Options, checkpoint: Checkpoint
+    warehouse: Warehouse, stage: str, options: Options, checkpoint: Checkpoint
 ) -> tuple[TickSource, DataFrame, Body]:
     """The clock of a stage, its stream, and what is done with each batch."""
     origin, settings = checkpoint.origin, options.settings
     wakes = _wakes(warehouse, stage, checkpoint, options)
     if stage == INGEST:
         options = taking_in(options)
-        clock = ticks(spark, options.clock, warehouse.instants(stage), origin.instant, wakes)
-        rows = _places(spark, warehouse.path(INBOX), clock, origin, settings.max_files, settings.max_bytes)
-        take = Ingest(spark, warehouse, checkpoint, options.settings, timeline(options.clock), options.observe)
+        clock = ticks(warehouse.spark, options.clock, warehouse.instants(stage), origin.instant, wakes)
+        rows = _places(warehouse.spark, warehouse.path(INBOX), clock, origin, settings.max_files, settings.max_bytes)
+        take = Ingest(warehouse, checkpoint, options.settings, timeline(options.clock), options.observe)
         return clock, rows, take
     if stage == SCHEDULE:
         # An instant of the virtual clock is one release, so what came with it is one batch.
         most = settings.max_bytes if isinstance(options.clock, LiveClock) else None
-        segments = warehouse.follow(spark, SEGMENTS, origin.position, settings.max_files, most)
-        clock = ticks(spark, a_step_ahead(options.clock), warehouse.instants(stage), origin.instant, wakes)
-        rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), clock.stream(), keys.shards(spark))
-        return clock, rows, Schedule(spark, warehouse, checkpoint, options.settings, options.observe)
+        segments = warehouse.follow(SEGMENTS, origin.position, settings.max_files, most)
+        clock = ticks(warehouse.spark, a_step_ahead(options.clock), warehouse.instants(stage), origin.instant, wakes)
+        rows = schedule.releases(
+            schedule.of_rebuild(segments, origin.rebuilt), clock.stream(), keys.shards(warehouse.spark)
+        )
+        return clock, rows, Schedule(warehouse, checkpoint, options.settings, options.observe)
     checkpoint.know_clock()
-    give = Dispatch(spark, warehouse, checkpoint, options.settings, timeline(options.clock), options.observe)
+    give = Dispatch(warehouse, checkpoint, options.settings, timeline(options.clock), options.observe)
     # What is held has no news in `redelivery` when it may be taken.
-    clock = work_ticks(spark, options.clock, warehouse.instants(stage), give.has_work, wakes)
-    return clock, _places(spark, warehouse.path(REDELIVERY), clock, origin, _ALL_FILES), give
+    clock = work_ticks(warehouse.spark, options.clock, warehouse.instants(stage), give.has_work, wakes)
+    return clock, _places(warehouse.spark, warehouse.path(REDELIVERY), clock, origin, _ALL_FILES), give
 
 
 def _places(

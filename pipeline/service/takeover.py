@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.options import Options
@@ -26,7 +25,6 @@ from pipeline.dispatch.stage import Dispatch
 from pipeline.ingest.plan import Plan
 from pipeline.ingest.stage import Ingest
 from pipeline.service.instants import given
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.markers import IngestMemory, Markers
 from schemas import (
     DELIVERIES,
@@ -64,14 +62,14 @@ class Past:
         """The checkpoint may be lost: nothing is remembered in it."""
 
 
-def take_over_ingest(spark: SparkSession, warehouse: Warehouse, options: Options) -> Origin:
+def take_over_ingest(warehouse: Warehouse, options: Options) -> Origin:
     """Finish the last batch of ingest; give where a new checkpoint begins.
 
     A batch that took rows wrote `messages` or `rejected_ingest`, so the furthest commit is as far as the inbox was
     taken. `segments` is written last: when it is not as far, the batch is torn, or had nothing to write there.
     """
-    _accept_again(spark, warehouse, options)
-    last = [last_commit(spark, warehouse.path(t), INGEST) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)]
+    _accept_again(warehouse, options)
+    last = [last_commit(warehouse.spark, warehouse.path(t), INGEST) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)]
     furthest = max(last, key=_ingested)
     earlier = given(warehouse.instants(INGEST))[-1:]
     if furthest is None:
@@ -79,35 +77,33 @@ def take_over_ingest(spark: SparkSession, warehouse: Warehouse, options: Options
     plan = Plan.of_note(furthest.note)
     if _ingested(furthest) > _ingested(last[-1]):
         past = Past(furthest.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
-        body = Ingest(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
-        body(spark, furthest.batch)
+        body = Ingest(warehouse, past, options.settings, timeline(options.clock), options.observe)
+        body(warehouse.spark, furthest.batch)
     return Origin(*plan.source, max([plan.now, *earlier]), after=owners(last))
 
 
-def _accept_again(spark: SparkSession, warehouse: Warehouse, options: Options) -> None:
+def _accept_again(warehouse: Warehouse, options: Options) -> None:
     """Write what `messages` lacks of batches that other tables have: somebody restored it alone, from an older copy."""
-    last = last_commit(spark, warehouse.path(MESSAGES), INGEST)
+    last = last_commit(warehouse.spark, warehouse.path(MESSAGES), INGEST)
     known = None if last is None else Plan.of_note(last.note)
     upto = _NOWHERE if known is None else known.source
     after = {REDELIVERY.name: -1 if known is None else known.redelivery}
     lacking: dict[tuple[str, int], Commit] = {}
     for table in (SEGMENTS, REJECTED_INGEST, REDELIVERY):
-        for commit in _ingested_since(spark, warehouse, table, upto, after.get(table.name, -1)):
+        for commit in _ingested_since(warehouse, table, upto, after.get(table.name, -1)):
             plan = Plan.of_note(commit.note)
             if plan.next_ledger > plan.first_ledger:
                 lacking[commit.owner, commit.batch] = commit
     for commit in sorted(lacking.values(), key=_ingested):
         plan = Plan.of_note(commit.note)
         past = Past(commit.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
-        body = Ingest(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
-        body.write_again(spark, plan, commit.owner, commit.batch)
+        body = Ingest(warehouse, past, options.settings, timeline(options.clock), options.observe)
+        body.write_again(warehouse.spark, plan, commit.owner, commit.batch)
 
 
-def _ingested_since(
-    spark: SparkSession, warehouse: Warehouse, table: Table, upto: tuple[int, int], after: int
-) -> Iterator[Commit]:
+def _ingested_since(warehouse: Warehouse, table: Table, upto: tuple[int, int], after: int) -> Iterator[Commit]:
     """The commits of ingest to a table, the newest first, that took more of the inbox than up to a place."""
-    files, path = session_files(spark), warehouse.path(table)
+    files, path = warehouse.files, warehouse.path(table)
     last = newest(files, path)
     for version, actions in zip(range(last, after, -1), commits(files, path, last), strict=False):
         noted = note_of(actions) if version else None
@@ -118,22 +114,22 @@ def _ingested_since(
         yield noted
 
 
-def unaddressed(spark: SparkSession, warehouse: Warehouse) -> bool:
+def unaddressed(warehouse: Warehouse) -> bool:
     """Whether `messages` holds ledgers of whole batches that `segments` does not know, beside the last batch.
 
     A stage that dies leaves one such batch, which is finished by its plan.
     """
-    last = last_commit(spark, warehouse.path(MESSAGES), INGEST)
+    last = last_commit(warehouse.spark, warehouse.path(MESSAGES), INGEST)
     if last is None:
         return False
-    known, end = IngestMemory.addressed(Markers(spark, warehouse)).next_ledger, Plan.of_note(last.note).first_ledger
+    known, end = IngestMemory.addressed(Markers(warehouse)).next_ledger, Plan.of_note(last.note).first_ledger
     if known >= end:
         return False
     between = (F.col("ledger_id") >= known) & (F.col("ledger_id") < end)
-    return not warehouse.read(spark, MESSAGES).where(between).isEmpty()
+    return not warehouse.read(MESSAGES).where(between).isEmpty()
 
 
-def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Options) -> Origin:
+def take_over_dispatch(warehouse: Warehouse, options: Options) -> Origin:
     """Finish the last batch of dispatch; give where a new checkpoint begins.
 
     What is prepared stays on the shelf, for the publisher of the new checkpoint; what lacks files or notes is prepared
@@ -143,25 +139,27 @@ def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Optio
     or held, which commits of those tables say.
     """
     tables = (REJECTED_DISPATCH, DELIVERIES, HELD, PUBLICATIONS)
-    refused, delivered, held, published = (last_commit(spark, warehouse.path(table), DISPATCH) for table in tables)
+    refused, delivered, held, published = (
+        last_commit(warehouse.spark, warehouse.path(table), DISPATCH) for table in tables
+    )
     note = None if refused is None else dispatch.noted(refused.note)
     said = [held, refused if note is not None and note.complete else None]
     furthest = max((each for each in said if each is not None), key=_handed_over, default=None)
-    restored = restore_all(spark, warehouse, options.settings, timeline(options.clock), furthest)
-    noted = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all()
-    last = [last_commit(spark, warehouse.path(table), DISPATCH) for table in (DELIVERIES, HELD)]
+    restored = restore_all(warehouse, options.settings, timeline(options.clock), furthest)
+    noted = PreparedStore(warehouse.files, warehouse.path(DELIVERIES)).all()
+    last = [last_commit(warehouse.spark, warehouse.path(table), DISPATCH) for table in (DELIVERIES, HELD)]
     handed_over = [restored, *(each.source for each in noted)]
     handed_over += [_handed_over(each) for each in (*last, furthest) if each is not None]
     done = max(handed_over, default=_NOWHERE)
     if (
         refused is not None
         and note is not None
-        and (note.source > done or holds_refused(spark, warehouse, refused, note.begin, options.settings.driver_rows))
+        and (note.source > done or holds_refused(warehouse, refused, note.begin, options.settings.driver_rows))
     ):
         # It begins where the last one ended. When notes of batches between the two are lost, those are in it, too.
         past = Past(refused.owner, Position(0, *min(note.begin, done)), Position(0, *note.source))
-        body = Dispatch(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
-        body(spark, refused.batch)
+        body = Dispatch(warehouse, past, options.settings, timeline(options.clock), options.observe)
+        body(warehouse.spark, refused.batch)
         done = max(done, note.source)
     after = tuple(sorted({*owners([refused, delivered, held, published, *last]), *(each.owner for each in noted)}))
     # Nothing may be handed over in a copy that has `publications` of a later time than `deliveries`.

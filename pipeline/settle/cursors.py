@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from pipeline.config.stages import SETTLE
 from pipeline.delta.reading.files import read_files
@@ -22,7 +21,6 @@ from pipeline.settle.listener import Listener
 from pipeline.settle.opened import Opened, Row
 from pipeline.settle.plan import Plan
 from pipeline.storage.arrays import arrow_schema
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.incarnations import Name
 from schemas import CURSORS
 
@@ -38,11 +36,11 @@ _NOTHING_SENT: Mapping[str, int] = {}
 class Cursors:
     """Writes the table for one checkpoint; reads it once."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: Warehouse) -> None:
         """Look up the last batch."""
-        self._sink = Sink(spark, warehouse, CURSORS, SETTLE)
-        self._spark, self._files, self._path = spark, session_files(spark), warehouse.path(CURSORS)
-        self._live = LiveFiles(spark, self._path, CURSORS, _size)
+        self._sink = Sink(warehouse, CURSORS, SETTLE)
+        self._warehouse, self._files, self._path = warehouse, warehouse.files, warehouse.path(CURSORS)
+        self._live = LiveFiles(warehouse.spark, self._path, CURSORS, _size)
         self._added = _FILES
 
     @property
@@ -70,7 +68,7 @@ class Cursors:
         _, files = self._live.look()
         newest: dict[tuple[str, str, int], dict[int, tuple[int, bytes | None]]] = defaultdict(dict)
         for path in files:
-            for row in read_files(self._spark, self._files, self._path, CURSORS, [path]).to_pylist():
+            for row in read_files(self._warehouse.spark, self._files, self._path, CURSORS, [path]).to_pylist():
                 blocks = newest[row["topic"], row["subscription"], row["life"]]
                 known = blocks.get(row["block"])
                 if known is None or known[0] < row["batch_id"]:

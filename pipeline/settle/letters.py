@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.routes import NotInDriver
@@ -24,7 +23,6 @@ from pipeline.settle.listener import Listener
 from pipeline.settle.sent import CAUSE, Sent, letters_behind
 from pipeline.storage.arrays import arrow_schema, longs, ordered
 from pipeline.storage.gather import TEXTS, Gathered, cuts
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.letters import APPLICATION, batch_of, transaction
 from schemas import INBOX, MESSAGES
 from state.positions import Positions
@@ -45,11 +43,10 @@ class DeadLetters:
         appended: how many are in `inbox` by now, of all batches since the start.
     """
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
-        self._spark, self._log, self._path = spark, MessageLog(spark, warehouse), warehouse.path(INBOX)
-        self._warehouse = warehouse
-        self._files = session_files(spark)
+        self._warehouse, self._log, self._path = warehouse, MessageLog(warehouse), warehouse.path(INBOX)
+        self._files = warehouse.files
         self._root = self._files.readable(warehouse.root)
         self.appended = 0
 
@@ -86,13 +83,13 @@ class DeadLetters:
         """Letters of batches behind one. A look at what was noted last, mostly: there are none."""
         last = self._noted(APPLICATION)
         if last is not None and batch_of(last) > done:
-            yield from letters_behind(self._spark, self._warehouse, done)
+            yield from letters_behind(self._warehouse, done)
 
     def _noted(self, name: str) -> int | None:
         """The number that was noted last under a name."""
         if self._root is not None:
             return open_table(self._root, INBOX).transaction_version(name)
-        return TableLog(self._spark, self._path).transaction(name)
+        return TableLog(self._warehouse.spark, self._path).transaction(name)
 
     def _put(self, rows: pa.Table, name: str, number: int) -> None:
         """Append rows by one version, unless that was done under this name and number already.
@@ -107,7 +104,7 @@ class DeadLetters:
         while free is not None:
             before = newest(self._files, self._path)
             options = {"txnAppId": free, "txnVersion": str(number)}
-            frame = self._spark.createDataFrame(rows, INBOX.schema)
+            frame = self._warehouse.spark.createDataFrame(rows, INBOX.schema)
             frame.coalesce(1).write.format("delta").mode("append").options(**options).save(self._path)
             # Somebody else may have noted a higher number under this name meanwhile. Then Spark wrote nothing.
             free = None if self._is_noted(free, number, before) else self._free(name, number)
@@ -124,7 +121,7 @@ class DeadLetters:
 
         Spark leaves out what has a number that is not higher than the last one, whoever noted that.
         """
-        log = TableLog(self._spark, self._path)
+        log = TableLog(self._warehouse.spark, self._path)
         for each in (name if not again else f"{name}+{again}" for again in count()):
             last = log.transaction(each)
             if last == number:

@@ -14,14 +14,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from pipeline.delta.reading.files import read_files
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import longs, rounds
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.commandlog import CommandLog
 from pipeline.subscriptions.commands import due_times, moves
 from pipeline.subscriptions.incarnations import Incarnation, Name
@@ -77,10 +75,10 @@ class Moves:
         self._begun = dict(self._times)
 
     @classmethod
-    def of_tables(cls, spark: SparkSession, warehouse: Warehouse) -> Moves:
+    def of_tables(cls, warehouse: Warehouse) -> Moves:
         """By the tables of a warehouse."""
-        released, refused = (RoundLog(spark, warehouse, table) for table in (REDELIVERY, REJECTED_DISPATCH))
-        return cls(CommandLog(spark, warehouse), released, refused)
+        released, refused = (RoundLog(warehouse, table) for table in (REDELIVERY, REJECTED_DISPATCH))
+        return cls(CommandLog(warehouse), released, refused)
 
     @property
     def any(self) -> bool:
@@ -178,12 +176,12 @@ class Moves:
 class RoundLog:
     """A table that says of positions what became of their rounds."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse, table: Table) -> None:
+    def __init__(self, warehouse: Warehouse, table: Table) -> None:
         """Nothing is read yet."""
-        self._spark, self._files = spark, session_files(spark)
+        self._warehouse, self._files = warehouse, warehouse.files
         self._path, self._table = warehouse.path(table), table
         self._ends = ("entry_id", "entry_id") if table is REJECTED_DISPATCH else ("first_entry", "last_entry")
-        self._live = LiveFiles(spark, self._path, table, lambda file: Bounds.of_statistics(file.get("stats")))
+        self._live = LiveFiles(warehouse.spark, self._path, table, lambda file: Bounds.of_statistics(file.get("stats")))
 
     def of(self, of: Round, wanted: PositionSet) -> Rounds:
         """The positions of some ledgers, by round: what was released, or was left out for a later round."""
@@ -194,7 +192,9 @@ class RoundLog:
         paths = [path for path, held in self._live.look()[1].items() if held.meets(around)]
         more = ("reason",) if self._table is REJECTED_DISPATCH else ()
         columns = (*Round._fields, "ledger_id", *dict.fromkeys(self._ends), "round", *more)
-        rows = read_files(self._spark, self._files, self._path, self._table, paths, columns) if paths else None
+        rows = (
+            read_files(self._warehouse.spark, self._files, self._path, self._table, paths, columns) if paths else None
+        )
         if rows is None:
             return {}
         same = [pc.equal(rows.column(name), value) for name, value in zip(Round._fields, of, strict=True)]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import SparkSession
-
 from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.listener import Listener
 from pipeline.subscriptions.incarnations import Incarnation, Name
@@ -13,9 +11,9 @@ from pipeline.subscriptions.lines import RegistryLine
 from pipeline.subscriptions.registry import Registry
 
 
-def acknowledging(spark: SparkSession, warehouse: Warehouse) -> dict[Name, RegistryLine]:
+def acknowledging(warehouse: Warehouse) -> dict[Name, RegistryLine]:
     """The lines of the newest version."""
-    registry = Registry(spark, warehouse)
+    registry = Registry(warehouse)
     return registry.at(registry.version()).acknowledging
 
 

@@ -23,7 +23,6 @@ from pipeline.delta.reading.strangers import broken, left_out, unfolding
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.files import Files
-from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import MOST_UNFOLDED, row_groups
 from pipeline.subscriptions.letters import APPLICATION, batch_of
 from schemas import INBOX
@@ -59,15 +58,14 @@ class Sent:
         return True
 
 
-def letters_behind(spark: SparkSession, warehouse: Warehouse, done: int) -> Iterator[Counter[bytes]]:
+def letters_behind(warehouse: Warehouse, done: int) -> Iterator[Counter[bytes]]:
     """What files of `inbox` have that were noted as letters of batches behind one, as far as its log reaches.
 
     Args:
-        spark: reads files that this process cannot.
         warehouse: where the table lies.
         done: the last batch that settle knows of.
     """
-    files, path = session_files(spark), warehouse.path(INBOX)
+    files, path = warehouse.files, warehouse.path(INBOX)
     version = newest(files, path)
     for place, actions in enumerate(commits(files, path, version)):
         noted = [each["txn"] for each in actions if "txn" in each]
@@ -77,7 +75,7 @@ def letters_behind(spark: SparkSession, warehouse: Warehouse, done: int) -> Iter
         # What ingest takes from any other version is not for us to say.
         if batches and set().union(*actions) <= _OF_AN_APPEND:
             for each in appended(actions):
-                yield _digests(spark, files, path, {**each, "version": version - place})
+                yield _digests(warehouse.spark, files, path, {**each, "version": version - place})
 
 
 def _digests(spark: SparkSession, files: Files, path: str, added: Mapping[str, Any]) -> Counter[bytes]:

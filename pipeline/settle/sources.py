@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from pipeline.config.errors import VersionGone
 from pipeline.delta.logs.entries import entry
@@ -16,7 +15,6 @@ from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.reading.strangers import LeftOut
 from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.events import REFUSED
-from pipeline.storage.hadoop import session_files
 from schemas import COMMANDS, CONSUMER_EVENTS, Table
 
 
@@ -27,9 +25,9 @@ class Source:
         table: which one.
     """
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse, table: Table, columns: Sequence[str]) -> None:
+    def __init__(self, warehouse: Warehouse, table: Table, columns: Sequence[str]) -> None:
         """Name the table and the columns that are read, which are small."""
-        self._spark, self._files, self._path = spark, session_files(spark), warehouse.path(table)
+        self._warehouse, self._files, self._path = warehouse, warehouse.files, warehouse.path(table)
         self.table, self._columns = table, list(columns)
         # The others are written by the stages: a file of theirs that cannot be read is no stranger's.
         self._strangers = table in (CONSUMER_EVENTS, COMMANDS)
@@ -57,13 +55,13 @@ class Source:
     def since(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
         """The same, and where the log does not reach back so far, first all that the table holds, as of `after`."""
         if after < upto and entry(self._files, self._path, after + 1) is None:
-            _, live = LiveFiles(self._spark, self._path, self.table, lambda _: None).look()
+            _, live = LiveFiles(self._warehouse.spark, self._path, self.table, lambda _: None).look()
             yield upto, self._rows(upto, [{"path": path} for path in live])
             return
         yield from self.versions(after, upto)
 
     def _rows(self, version: int, added: Sequence[Mapping[str, Any]]) -> pa.Table:
-        where = (self._spark, self._files, self._path, self.table)
+        where = (self._warehouse.spark, self._files, self._path, self.table)
         if not self._strangers:
             return read_files(*where, [each["path"] for each in added], self._columns)
         rows, left = read_strangers(*where, [{**each, "version": version} for each in added], self._columns)

@@ -15,7 +15,6 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from pipeline.config.errors import SourceBehind
 from pipeline.config.options import Observer
@@ -36,7 +35,6 @@ from pipeline.settle.registry import listeners, wrong_lines
 from pipeline.settle.sources import Source, refused_files
 from pipeline.settle.writes import Writes
 from pipeline.storage.arrays import arrow_schema
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.commands import READ, moves
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.letters import drawn
@@ -62,24 +60,24 @@ _NOTHING_YET = Upto(-1, -1, -1)
 class Settle:
     """The body of settle: call `step` when there may be something to do."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse, observe: Observer) -> None:
+    def __init__(self, warehouse: Warehouse, observe: Observer) -> None:
         """Look up once what the tables hold. While nobody acknowledges that is next to nothing.
 
         Raises:
             SourceBehind: a table that it follows ends before what it has read of it.
         """
-        self._spark, self._warehouse, self._observe = spark, warehouse, observe
+        self._warehouse, self._observe = warehouse, observe
         self.watch = Watch()
-        self._files = session_files(spark)
-        self._registry, self._presence = Registry(spark, warehouse), PresentIncarnations(spark, warehouse)
+        self._files = warehouse.files
+        self._registry, self._presence = Registry(warehouse), PresentIncarnations(warehouse)
         self._sources = {
-            CONSUMER_EVENTS.name: Source(spark, warehouse, CONSUMER_EVENTS, CONSUMER_EVENTS.schema.names),
-            REDELIVERY.name: Source(spark, warehouse, REDELIVERY, RELEASED),
-            COMMANDS.name: Source(spark, warehouse, COMMANDS, READ),
-            REJECTED_DISPATCH.name: Source(spark, warehouse, REJECTED_DISPATCH, _REFUSED),
+            CONSUMER_EVENTS.name: Source(warehouse, CONSUMER_EVENTS, CONSUMER_EVENTS.schema.names),
+            REDELIVERY.name: Source(warehouse, REDELIVERY, RELEASED),
+            COMMANDS.name: Source(warehouse, COMMANDS, READ),
+            REJECTED_DISPATCH.name: Source(warehouse, REJECTED_DISPATCH, _REFUSED),
         }
         self._noted = PlanFile(self._files, warehouse.checkpoint(SETTLE))
-        self._cursors, self._moves = Cursors(spark, warehouse), Moves.of_tables(spark, warehouse)
+        self._cursors, self._moves = Cursors(warehouse), Moves.of_tables(warehouse)
         self._passed, self._follows = 0, self._cursors.follows
         # Whoever lost the checkpoint goes on as the one who wrote last: all that it needs is in the tables.
         self.owner = self._noted.owner or self._cursors.owner or str(uuid4())
@@ -90,7 +88,7 @@ class Settle:
         self._lines: Mapping[Name, RegistryLine] = {}
         # Until a batch is planned here, `inbox` may have letters of batches that are not in `cursors`.
         self._reported_all, self._may_be_sent = False, True
-        self._segment_ms = segment_ms(spark, warehouse)
+        self._segment_ms = segment_ms(warehouse)
         if self._last is not None and self._follows:
             # Otherwise nothing is open, and the version of the registry may be gone.
             self._lines = self._registry.at(self._last.registry).acknowledging
@@ -133,7 +131,7 @@ class Settle:
     def _unfinished(self) -> Plan | None:
         """The plan of a batch that was begun and is not in `cursors`."""
         if self._writes is None and (self._last is not None or self._noted.plan is not None):
-            self._writes = Writes(self._spark, self._warehouse, self.owner, self._after(), self._observe)
+            self._writes = Writes(self._warehouse, self.owner, self._after(), self._observe)
             # Of a checkpoint that is lost the commits still know the plan.
             self._written = [*self._writes.plans()]
         known = self._written if self._noted.plan is None else [self._noted.plan, *self._written]
@@ -361,7 +359,7 @@ class Settle:
             self._noted.write(self.owner, plan)
             self._observe("settle.noted", plan.batch)
             if self._writes is None:
-                self._writes = Writes(self._spark, self._warehouse, self.owner, plan.segments, self._observe)
+                self._writes = Writes(self._warehouse, self.owner, plan.segments, self._observe)
             done = self._last.batch if self._may_be_sent and self._last is not None else None
             sent = self._writes.write(outcome, plan, fresh=fresh, done=done)
         self._cursors.write(self.owner, plan, held.values(), gone, sent, follows=bool(held) or self._moves.any)

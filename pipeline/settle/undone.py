@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
-
 from pipeline.config.stages import SETTLE
 from pipeline.delta.logs.entries import reaches_back
 from pipeline.delta.smallqueries import ask
@@ -11,31 +9,30 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.settle.outcome import RETRY
 from pipeline.settle.plan import Plan, PlanFile, reached, unfinished
-from pipeline.storage.hadoop import session_files
 from schemas import CLOSED, CURSORS, REJECTED_SETTLE, SEGMENTS
 
 _LAST = f"SELECT MAX(batch_id) AS last FROM {{rows}} WHERE kind = '{RETRY}'"  # noqa: S608 - our own word
 
 
-def undone(spark: SparkSession, warehouse: Warehouse) -> tuple[int, int] | None:
+def undone(warehouse: Warehouse) -> tuple[int, int] | None:
     """The first and the last batch whose retries settle puts into the index once more; None: there is none.
 
     `cursors` says what settle has done. What later batches took it takes again, so what they have put into `segments`
     must not come beside that. A batch that died between its commits is not among them: that one is finished.
     """
-    files, last = session_files(spark), last_commit(spark, warehouse.path(CURSORS), SETTLE)
+    files, last = warehouse.files, last_commit(warehouse.spark, warehouse.path(CURSORS), SETTLE)
     if last is None:
         # Settle begins anew, and does not know what was open.
         return None
     done = Plan.of_note(last.note)
     if not reaches_back(files, warehouse.path(SEGMENTS), done.segments):
         # The copy took long, and maintenance has cut the log meanwhile. Settle does not find any of it there either.
-        (row,) = ask(spark, warehouse, SEGMENTS, _LAST)
+        (row,) = ask(warehouse, SEGMENTS, _LAST)
         return (done.batch + 1, int(row["last"])) if (row["last"] or 0) > done.batch else None
-    put = last_commit(spark, warehouse.path(SEGMENTS), SETTLE, done.segments)
+    put = last_commit(warehouse.spark, warehouse.path(SEGMENTS), SETTLE, done.segments)
     if put is None or put.batch <= done.batch:
         return None
-    others = (last_commit(spark, warehouse.path(table), SETTLE) for table in (CLOSED, REJECTED_SETTLE))
+    others = (last_commit(warehouse.spark, warehouse.path(table), SETTLE) for table in (CLOSED, REJECTED_SETTLE))
     plans = [Plan.of_note(each.note) for each in (put, *others) if each is not None]
     noted = PlanFile(files, warehouse.checkpoint(SETTLE)).plan
     torn = unfinished(

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from pipeline.config.options import Observer
 from pipeline.config.stages import SETTLE
@@ -20,7 +19,6 @@ from pipeline.delta.writing.oncewriter import Sink
 from pipeline.settle.letters import DeadLetters
 from pipeline.settle.outcome import Outcome
 from pipeline.settle.plan import Plan
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.letters import BEFORE_LETTERS, LETTERS
 from schemas import CLOSED, INBOX, MESSAGE_MISSING, REJECTED_SETTLE, RESCHEDULED, SEGMENTS
 from state import Move, Positions
@@ -30,21 +28,20 @@ from state.chunk import Chunk
 class Writes:
     """Commits what comes of batches, but for `cursors`, in a stated order."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse, owner: str, after: int, observe: Observer) -> None:
+    def __init__(self, warehouse: Warehouse, owner: str, after: int, observe: Observer) -> None:
         """Look up once what the tables hold.
 
         Args:
-            spark: the session.
             warehouse: where they lie.
             owner: the identity of the checkpoint.
             after: the version of `segments` behind which the last batch may have written.
             observe: told of each step.
         """
         self._owner, self._observe = owner, observe
-        self._letters, self._inbox = DeadLetters(spark, warehouse), warehouse.path(INBOX)
-        self._spark, self._files, self._path = spark, session_files(spark), warehouse.path(SEGMENTS)
-        self._segments = Sink(spark, warehouse, SEGMENTS, SETTLE, after=after)
-        self._closed, self._rejected = (Sink(spark, warehouse, table, SETTLE) for table in (CLOSED, REJECTED_SETTLE))
+        self._letters, self._inbox = DeadLetters(warehouse), warehouse.path(INBOX)
+        self._warehouse, self._files, self._path = warehouse, warehouse.files, warehouse.path(SEGMENTS)
+        self._segments = Sink(warehouse, SEGMENTS, SETTLE, after=after)
+        self._closed, self._rejected = (Sink(warehouse, table, SETTLE) for table in (CLOSED, REJECTED_SETTLE))
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
@@ -68,7 +65,7 @@ class Writes:
             noted = note_of(actions)
             if noted is not None and (noted.stage, noted.batch) == (SETTLE, plan.batch):
                 added = [each["path"] for each in appended(actions)]
-                rows = read_files(self._spark, self._files, self._path, SEGMENTS, added)
+                rows = read_files(self._warehouse.spark, self._files, self._path, SEGMENTS, added)
                 return _moves_of(rows.filter(pc.equal(rows.column("cause"), RESCHEDULED)))
         return None
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from pipeline.config.errors import SourcePlaceGone
 from pipeline.config.options import Observer
@@ -33,7 +33,6 @@ from pipeline.delta.writing.oncewriter import Sink
 from pipeline.sources.door import Door, Place
 from pipeline.sources.mapping import InboxRows
 from pipeline.storage.files import Files
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.sourcenotes import SourceNotes
 from pipeline.subscriptions.sourcestates import SourceStates
 from schemas import INBOX
@@ -54,7 +53,6 @@ class Batches:
 
     def __init__(
         self,
-        spark: SparkSession,
         warehouse: Warehouse,
         source: Source,
         door: Door,
@@ -69,8 +67,8 @@ class Batches:
         """
         self._source, self._door, self._mapping = source, door, mapping
         self._observe, self._watch = observe, watch
-        self._sink = Sink(spark, warehouse, INBOX, source.stage)
-        files = session_files(spark)
+        self._sink = Sink(warehouse, INBOX, source.stage)
+        files = warehouse.files
         self._notes = SourceNotes(files, warehouse.root, source.name, source.stage)
         self._sink.last = last = self._own(files, warehouse)
         self.place: Place | None = None if last is None else last.note[NOTE]

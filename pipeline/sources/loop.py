@@ -14,7 +14,6 @@ from shutil import rmtree
 from tempfile import mkdtemp
 from threading import Event, Thread
 
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.config.options import Options
@@ -28,7 +27,6 @@ from pipeline.sources.batches import Batches
 from pipeline.sources.door import Door, first_line
 from pipeline.sources.mapping import InboxRows
 from pipeline.storage.files import Files
-from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.sourcestates import SourceState, SourceStates
 
@@ -41,19 +39,18 @@ _PATIENCE_S = 15.0
 class SourceLoop:
     """A source of a warehouse."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse, source: Source, door: Door, options: Options) -> None:
+    def __init__(self, warehouse: Warehouse, source: Source, door: Door, options: Options) -> None:
         """Nothing is read yet.
 
         Args:
-            spark: the session.
             warehouse: where `inbox` is.
             source: what the profile says.
             door: what it follows.
             options: of the stages.
         """
-        self._spark, self._warehouse, self._source, self._door = spark, warehouse, source, door
+        self._warehouse, self._source, self._door = warehouse, source, door
         self._options, self._mapping = options, InboxRows(source, door)
-        self._states = SourceStates(session_files(spark), warehouse.root)
+        self._states = SourceStates(warehouse.files, warehouse.root)
         known = self._states.get(source.name) or SourceState(source.name, source.address)
         self._state, self._before = known, known.taken
         self._lock = StageLock(source.stage, f"{warehouse.root}/_checkpoints")
@@ -78,7 +75,7 @@ class SourceLoop:
         """
         self._lock.take()
         try:
-            self._door.check(self._spark)
+            self._door.check(self._warehouse.spark)
             self._start()
         except BaseException:
             self._lock.release()
@@ -117,17 +114,15 @@ class SourceLoop:
     def _start(self) -> None:
         """A new query, behind the last commit."""
         source, options = self._source, self._options
-        batches = Batches(
-            self._spark, self._warehouse, source, self._door, self._mapping, options.observe, options.watch
-        )
-        place, of = batches.place, self._door.identity(self._spark)
+        batches = Batches(self._warehouse, source, self._door, self._mapping, options.observe, options.watch)
+        place, of = batches.place, self._door.identity(self._warehouse.spark)
         if place is None and source.start == LATEST:
-            place = self._door.latest(self._spark)
-        rows = self._door.stream(self._spark, place)
-        self._mapping.check(self._spark, rows.schema)
+            place = self._door.latest(self._warehouse.spark)
+        rows = self._door.stream(self._warehouse.spark, place)
+        self._mapping.check(self._warehouse.spark, rows.schema)
         checkpoint = self._checkpoint()
         batches.begin(checkpoint, place, of)
-        self._door.tidy(session_files(self._spark), checkpoint)
+        self._door.tidy(self._warehouse.files, checkpoint)
         writer = rows.writeStream.queryName(f"delayline-{source.stage}").foreachBatch(batches)
         writer = writer.option("checkpointLocation", checkpoint.path)
         self._batches, self._begun, self._renew_ms = batches, True, monotonic_ms() + DAY_MS
@@ -136,7 +131,7 @@ class SourceLoop:
     def _checkpoint(self) -> Checkpoint:
         """A new one, in a folder of this machine that is removed; or the one in the warehouse, where it has to last."""
         if self._door.lasting:
-            return Checkpoint(session_files(self._spark), self._warehouse.checkpoint(self._source.stage))
+            return Checkpoint(self._warehouse.files, self._warehouse.checkpoint(self._source.stage))
         self._folder = Path(mkdtemp(prefix=f"delayline-{self._source.stage}-"))
         return Checkpoint(Files(), self._folder.as_uri())
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
-from pyspark.sql import SparkSession
-
 from pipeline.config.errors import BadSetting
 from pipeline.config.options import Options
 from pipeline.config.session import KAFKA
@@ -53,9 +51,7 @@ def packages(sources: Sequence[Source]) -> list[str]:
 
 
 @contextmanager
-def following(
-    spark: SparkSession, warehouse: Warehouse, sources: Sequence[Source], options: Options
-) -> Iterator[list[SourceLoop]]:
+def following(warehouse: Warehouse, sources: Sequence[Source], options: Options) -> Iterator[list[SourceLoop]]:
     """Follow sources while the block runs.
 
     Raises:
@@ -65,7 +61,7 @@ def following(
     # Each is stopped, also when another one cannot note its end.
     with ExitStack() as stack:
         for source in sources:
-            loop = SourceLoop(spark, warehouse, source, door_of(source), options)
+            loop = SourceLoop(warehouse, source, door_of(source), options)
             loop.begin()
             stack.callback(loop.stop)
             loops.append(loop)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.reading.files import read_strangers
@@ -13,7 +12,6 @@ from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.commands import READ
 from pipeline.subscriptions.settled import SettledMark, read_mark
 from schemas import COMMANDS
@@ -45,11 +43,13 @@ class CommandLog:
     Rows below the mark of what is settled are for nobody any more: dispatch has taken their positions for good.
     """
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
-        self._spark, self._path, self._files = spark, warehouse.path(COMMANDS), session_files(spark)
+        self._warehouse, self._path, self._files = warehouse, warehouse.path(COMMANDS), warehouse.files
         self._root = warehouse.root
-        self._live = LiveFiles(spark, self._path, COMMANDS, lambda file: Bounds.of_statistics(file.get("stats")))
+        self._live = LiveFiles(
+            warehouse.spark, self._path, COMMANDS, lambda file: Bounds.of_statistics(file.get("stats"))
+        )
         self._rows: dict[str, pa.Table] = {}
         self._mark: SettledMark | None = None
         self._known = _NEVER
@@ -86,7 +86,7 @@ class CommandLog:
     def _read(self, path: str, version: int) -> pa.Table:
         """The rows of a file; none of one that cannot be followed, which changes nothing."""
         added = [{"path": path, "version": version}]
-        return read_strangers(self._spark, self._files, self._path, COMMANDS, added, READ)[0]
+        return read_strangers(self._warehouse.spark, self._files, self._path, COMMANDS, added, READ)[0]
 
 
 def _is_above(held: Bounds, mark: SettledMark) -> bool:

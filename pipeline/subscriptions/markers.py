@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.routes import NotInDriver
@@ -69,10 +69,10 @@ class IngestMemory:
         return cls(*markers.top(), markers.lives())
 
     @classmethod
-    def of_tables(cls, spark: SparkSession, warehouse: Warehouse, log: MessageLog, segment_ms: int) -> "IngestMemory":
+    def of_tables(cls, warehouse: Warehouse, log: MessageLog, segment_ms: int) -> "IngestMemory":
         """What the tables say; `log` is that of `messages`. Run once, at a start."""
-        memory = cls.addressed(Markers(spark, warehouse))
-        (last,) = ask(spark, warehouse, MESSAGES, f"{_LAST_LEDGER} >= {memory.next_ledger}")
+        memory = cls.addressed(Markers(warehouse))
+        (last,) = ask(warehouse, MESSAGES, f"{_LAST_LEDGER} >= {memory.next_ledger}")
         used = memory.next_ledger if last["ledger_id"] is None else last["ledger_id"] + 1
         parked, sparse = _parked_by_files(log.files([Bounds(first_due=memory.loaded)]), memory.loaded, segment_ms)
         try:
@@ -118,9 +118,9 @@ def _row(marker: Marker, topic: str = "", name: str = "", joined: Joined | None 
 class Markers:
     """The markers of `segments`, now or at a version."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse, version: int | None = None) -> None:
+    def __init__(self, warehouse: Warehouse, version: int | None = None) -> None:
         """Nothing is read yet."""
-        self._table = spark, warehouse, SEGMENTS
+        self._warehouse = warehouse
         self._version = version
         self._most = _FEW_LIVES
 
@@ -133,7 +133,7 @@ class Markers:
 
     def top(self) -> tuple[int, int, int]:
         """The last marker, the instant (ms) before which all is loaded, and the next ledger; 0 where none is told."""
-        (row,) = ask(*self._table, _TOP, self._version)
+        (row,) = ask(self._warehouse, SEGMENTS, _TOP, self._version)
         loaded = row["loaded_until"]
         return row["marker"] or 0, 0 if loaded is None else round(loaded.timestamp() * 1_000), row["next_ledger"] or 0
 
@@ -142,7 +142,7 @@ class Markers:
 
         Files without a marker of that kind are passed over by their statistics.
         """
-        rows = ask(*self._table, _CHANGES, self._version)
+        rows = ask(self._warehouse, SEGMENTS, _CHANGES, self._version)
         passed = (row for row in rows if last is None or row["marker"] <= last)
         return lives_of(
             ((row["topic"], each["name"]), Joined(row["first_ledger"], each["tick_ms"], row["count"], each["life"]))

@@ -6,14 +6,11 @@ registry has; so they are looked at when the registry has moved, until ingest ha
 
 from collections.abc import Mapping
 
-from pyspark.sql import SparkSession
-
 from pipeline.config.stages import INGEST
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.logs.notes import Commit
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.markers import Markers
 from schemas import SEGMENTS
@@ -22,10 +19,10 @@ from schemas import SEGMENTS
 class PresentIncarnations:
     """The lives that markers tell of, up to a marker. Who left long ago is forgotten, and asked for by nobody."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
-        self._spark, self._warehouse = spark, warehouse
-        self._markers = Markers(spark, warehouse)
+        self._warehouse = warehouse
+        self._markers = Markers(warehouse)
         self._settled, self._seen = (-1, -1), -1
         self._last: Commit | None = None
         self._known: tuple[int, dict[Name, Incarnation]] = (-1, {})
@@ -45,8 +42,8 @@ class PresentIncarnations:
     def _last_of_ingest(self) -> Commit | None:
         """Settle writes to the table, too: what was passed over once is not looked at again."""
         seen, path = self._seen, self._warehouse.path(SEGMENTS)
-        self._seen = newest(session_files(self._spark), path)
-        self._last = last_commit(self._spark, path, INGEST, seen) or self._last
+        self._seen = newest(self._warehouse.files, path)
+        self._last = last_commit(self._warehouse.spark, path, INGEST, seen) or self._last
         return self._last
 
     def at(self, marker: int, registered: Mapping[Name, object]) -> dict[Name, int]:

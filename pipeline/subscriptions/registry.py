@@ -12,7 +12,6 @@ from functools import cached_property
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from pipeline.delta.logs.entries import entry, newest
 from pipeline.delta.logs.logfiles import takes_out
@@ -20,7 +19,6 @@ from pipeline.delta.reading.files import read_files
 from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.audience import Subscription
 from pipeline.subscriptions.incarnations import TICK_CHANGED, Name
 from pipeline.subscriptions.lines import RegistryLine, counted, shaping_of
@@ -90,9 +88,9 @@ class Registry:
     read the table.
     """
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
-        self._spark, self._warehouse, self._files = spark, warehouse, session_files(spark)
+        self._warehouse, self._files = warehouse, warehouse.files
         self._lines: dict[RegistryLine, RegistryLine] = {}
         self._known: tuple[int, Registered] = (-1, Registered())
         self._before: tuple[int, Registered] = (-1, Registered())
@@ -167,11 +165,13 @@ class Registry:
     def _active_in(self, paths: list[str]) -> set[Name]:
         """Who has an active line in some files."""
         columns = ("topic", "subscription", "active")
-        rows = read_files(self._spark, self._files, self._warehouse.path(SUBSCRIPTIONS), SUBSCRIPTIONS, paths, columns)
+        rows = read_files(
+            self._warehouse.spark, self._files, self._warehouse.path(SUBSCRIPTIONS), SUBSCRIPTIONS, paths, columns
+        )
         return {(row["topic"], row["subscription"]) for row in rows.to_pylist() if row["active"]}
 
     def _read(self, version: int) -> Registered:
-        rows = ask(self._spark, self._warehouse, SUBSCRIPTIONS, _LINES, version)
+        rows = ask(self._warehouse, SUBSCRIPTIONS, _LINES, version)
         read = map(RegistryLine.of_row, (row for row in rows if row["active"]))
         lines = counted(self._lines.get(line, line) for line in read)
         self._lines = {line: line for line in lines.values()}

@@ -88,9 +88,9 @@ def test_a_store_in_which_a_commit_replaces_another_is_refused(spark: SparkSessi
         check_store(spark, "s3a://nobucket/wh")
 
 
-def merge(spark: SparkSession, warehouse: Warehouse) -> None:
+def merge(warehouse: Warehouse) -> None:
     """Merge the files of the inbox, as a round does with those that ingest has read."""
-    layout._merged(Rewriting.of(spark, warehouse, INBOX), frozenset())
+    layout._merged(Rewriting.of(warehouse, INBOX), frozenset())
 
 
 @pytest.mark.soak
@@ -108,7 +108,7 @@ def test_nothing_is_lost_while_producers_stages_and_maintenance_commit_at_once(
 
     def use() -> None:
         try:
-            race.run(10, lambda: merge(spark, Warehouse(root)))
+            race.run(10, lambda: merge(Warehouse(root, spark)))
         finally:
             invoke(["stop", "--warehouse", "s3://bucket/raced"])
 

@@ -59,7 +59,7 @@ class Copied(Operated):
         """The copy is rebuilt. What was sent after `inbox` was copied is not in it."""
         root = self.live
         for stage in STAGES:
-            rebuild(session(), Warehouse(root), stage, Options(self.stages.clock, self.stages.settings))
+            rebuild(Warehouse(root, session()), stage, Options(self.stages.clock, self.stages.settings))
         self.stages = Stages(root, self.stages.settings, clock=self.stages.clock)
         self.job = Job(self.stages, self.job.clocks)
         self.sent, self.listed, self.parts, self.number = self.kept, None, 0, self.number + 1

@@ -64,15 +64,15 @@ def lines() -> Iterator[str]:
 
 def test_a_message_to_each_of_very_many_topics_comes_once(tmp_path: Path) -> None:
     """One topic more must cost no more than the others did; DELAYLINE_TOPICS asks for another number of them."""
-    spark, warehouse = session(), Warehouse(str(tmp_path))
-    create_all(spark, warehouse)
+    warehouse = Warehouse(str(tmp_path), spark := session())
+    create_all(warehouse)
     registered(warehouse.root)
     course = [time.monotonic()]
-    replay(spark, warehouse, one_each(spark), ReplayClock(T0, T0 + SPAN_MS + MINUTE_MS, SPAN_MS + MINUTE_MS),
+    replay(warehouse, one_each(spark), ReplayClock(T0, T0 + SPAN_MS + MINUTE_MS, SPAN_MS + MINUTE_MS),
            on_instant=lambda _: course.append(time.monotonic()))  # fmt: skip
     taken = [round(after - before) for before, after in pairwise(course)]
     print(f"{COUNT:,} topics: {taken} s to take them in and to release them; {', '.join(lines())}")
-    rows = warehouse.read(spark, DELIVERIES).agg(F.count("*"), F.count_distinct("topic")).collect()[0]
+    rows = warehouse.read(DELIVERIES).agg(F.count("*"), F.count_distinct("topic")).collect()[0]
     assert (rows[0], rows[1]) == (COUNT, COUNT)
     found = pending(warehouse.root)
     assert (len(found.backlogs), sum(each.count for each in found.backlogs), found.in_inbox) == (COUNT, 0, 0)

@@ -26,7 +26,7 @@ from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, DELIVERIES, TABLES
 from tests.support.maintained import vacuum_at_once
 from tests.support.stream import at, message
-from tests.support.without_jvm import Session, Stages, no_jvm
+from tests.support.without_jvm import Stages, no_jvm
 
 DAYS, DAILY = int(os.environ.get("DELAYLINE_DAYS", "28")), int(os.environ.get("DELAYLINE_DAILY", "12"))
 STANDING, LOOKS, WEEK = 3, 4, 7
@@ -97,8 +97,7 @@ class Month:
             patches.enter_context(patch("pipeline.maintenance.rounds.vacuum", vacuum_at_once))
             patches.enter_context(patch("pipeline.maintenance.rounds._REPLAYED_MS", 0))
             patches.enter_context(patch("pipeline.maintenance.rounds.own_session", lambda spark: spark))
-            session: Any = Session()
-            return list(maintain(session, self.stages.warehouse, UPKEEP, wall_ms() + SECOND_MS))
+            return list(maintain(self.stages.warehouse, UPKEEP, wall_ms() + SECOND_MS))
 
     def sizes(self, day: int, seconds: float) -> Sizes:
         """What there is."""

@@ -23,20 +23,20 @@ def test_a_million_over_a_month_costs_the_state_an_hour_of_them_and_all_arrive(t
     messages = spread(spark, COUNT, SPAN_MS)
     everything = taken_in(spark, str(tmp_path / "everything"), messages)
     print(f"{COUNT:,} over 30 days taken in within {time.monotonic() - begun:.0f} s, Spark's warm-up included")
-    in_state = held(spark, everything)
-    print(f"state: {in_state}, parked: {parked(spark, everything):,}")
-    alone = held(spark, taken_in(spark, str(tmp_path / "near"), near(messages)))
+    in_state = held(everything)
+    print(f"state: {in_state}, parked: {parked(everything):,}")
+    alone = held(taken_in(spark, str(tmp_path / "near"), near(messages)))
     print(f"state with the messages within the horizon alone: {alone}")
     assert in_state == alone
     assert in_state.positions == near(messages).count()
 
     joined_as_earliest(everything)
     course = [time.monotonic()]
-    let_time_pass(spark, everything, SPAN_MS, STEP_MS, lambda _: course.append(time.monotonic()))
+    let_time_pass(everything, SPAN_MS, STEP_MS, lambda _: course.append(time.monotonic()))
     taken = [round(after - before, 1) for before, after in pairwise(course)]
     print(f"seconds per instant, a day each: {taken}, {sum(taken):.0f} in all")
-    found = arrived(spark, everything)
-    print(f"{found}, state in the end: {held(spark, everything)}")
+    found = arrived(everything)
+    print(f"{found}, state in the end: {held(everything)}")
     assert found == Arrived(2 * COUNT, COUNT, 0, found.latest_ms)
     assert found.latest_ms < STEP_MS + 1_000
-    assert held(spark, everything) == Held(0, 0, 0)
+    assert held(everything) == Held(0, 0, 0)

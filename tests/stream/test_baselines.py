@@ -24,11 +24,11 @@ def test_a_baseline_delivers_each_message_once_when_it_is_due(
 ) -> None:
     """A comparison with something that loses, repeats or hurries messages would be worth nothing."""
     options = Options(VirtualClock())
-    world = World(spark, Warehouse(folder), options)
-    create_all(spark, world.warehouse)
+    world = World(Warehouse(folder, spark), options)
+    create_all(world.warehouse)
     subscribe("t", "s")(world)
     subscribe("t", "other")(world)
-    world.running = [system.start(spark, world.warehouse, stage, options) for stage in system.STAGES]
+    world.running = [system.start(world.warehouse, stage, options) for stage in system.STAGES]
     try:
         for step in (
             append(message("late", deliver_at=T0 + 5_000), message("soon", after=3_000), message("now")),

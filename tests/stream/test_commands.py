@@ -103,14 +103,14 @@ def sought(world: World) -> None:
 
 def lost(world: World) -> None:
     """Dispatch loses its checkpoint in the middle of a batch."""
-    rebuild(world.spark, world.warehouse, DISPATCH, world.options)
+    rebuild(world.warehouse, DISPATCH, world.options)
 
 
 def rebuilt(world: World) -> None:
     """Schedule and dispatch lose their checkpoints."""
     world.end()
     for stage in (SCHEDULE, DISPATCH):
-        rebuild(world.spark, world.warehouse, stage, world.options)
+        rebuild(world.warehouse, stage, world.options)
 
 
 def test_what_spark_chose_is_commanded(spark: SparkSession, folder: str) -> None:

@@ -21,7 +21,6 @@ from pipeline.config.stages import INGEST, SCHEDULE, SETTLE, STAGES
 from pipeline.dispatch.prepared import PREPARED, PreparedStore
 from pipeline.service.rebuild import rebuild, reset_settle
 from pipeline.service.run import start
-from pipeline.storage.hadoop import session_files
 from schemas import DELIVERIES, INBOX, REDELIVERY, REJECTED_DISPATCH, Table
 from tests.support.consuming import acknowledging
 from tests.support.stream import (
@@ -64,7 +63,7 @@ def refused(stage: str, error: type[Exception]) -> Step:
 
     def step(world: World) -> None:
         with pytest.raises(error) as raised:
-            start(world.spark, world.warehouse, stage, world.options)
+            start(world.warehouse, stage, world.options)
         assert vars(raised.value)["stage"] == stage
         assert f"delayline rebuild --stage {stage}" in str(raised.value)
 
@@ -85,7 +84,7 @@ def rebuilt(*stages: str) -> Step:
 
     def step(world: World) -> None:
         for stage in stages:
-            rebuild(world.spark, world.warehouse, stage, world.options)
+            rebuild(world.warehouse, stage, world.options)
 
     return step
 
@@ -188,7 +187,7 @@ def source_set_back(topic: str, at: int) -> list[Step]:
 
     def said(world: World) -> None:
         with pytest.raises(SourceBehind) as raised:
-            start(world.spark, world.warehouse, "ingest", world.options)
+            start(world.warehouse, "ingest", world.options)
         versions = re.search(r"inbox ends with version (\d+), the stage has read version (\d+)", str(raised.value))
         assert versions
         assert int(versions[1]) + 1 == int(versions[2])
@@ -206,7 +205,7 @@ def source_set_back(topic: str, at: int) -> list[Step]:
 
 def lose_prepared_files(world: World) -> None:
     """What a VACUUM does to files that no version names."""
-    noted = PreparedStore(session_files(world.spark), world.warehouse.path(DELIVERIES)).all()
+    noted = PreparedStore(world.warehouse.files, world.warehouse.path(DELIVERIES)).all()
     files = [file for each in noted for part in each.parts for file in part.files]
     assert files
     for file in files:
@@ -226,7 +225,7 @@ def prepared_and_dead(topic: str, at: int, *more: Step) -> list[Step]:
         all_once(topic, "a", "b", "c", "d")(world)
         all_once(topic, "a", "b", "c", "d", subscription="other")(world)
         assert world.rows(REJECTED_DISPATCH) == []
-        assert PreparedStore(session_files(world.spark), world.warehouse.path(DELIVERIES)).all() == []
+        assert PreparedStore(world.warehouse.files, world.warehouse.path(DELIVERIES)).all() == []
 
     return [
         subscribe(topic, "s"),
@@ -264,7 +263,7 @@ def test_notes_of_prepared_parts_that_are_gone_are_refused_and_rebuilt(spark: Sp
 
     def said(world: World) -> None:
         with pytest.raises(TableBehind) as raised:
-            start(world.spark, world.warehouse, "dispatch", world.options)
+            start(world.warehouse, "dispatch", world.options)
         assert raised.value.table == PREPARED
 
     steps = [check(empty_shelf), check(said), refused("dispatch", TableBehind), rebuilt("dispatch")]
@@ -276,7 +275,7 @@ def in_the_future(topic: str) -> list[Step]:
 
     def live(world: World, stage: str) -> None:
         with pytest.raises(ClockAhead) as raised:
-            start(world.spark, world.warehouse, stage, Options(LiveClock()))
+            start(world.warehouse, stage, Options(LiveClock()))
         assert raised.value.instant == FUTURE
         assert "--reset-clock" in str(raised.value)
 
@@ -284,10 +283,10 @@ def in_the_future(topic: str) -> list[Step]:
         for stage in (INGEST, SCHEDULE, SETTLE):
             live(world, stage)
             if stage == SETTLE:
-                reset_settle(world.spark, world.warehouse, T0)
+                reset_settle(world.warehouse, T0)
             else:
-                assert rebuild(world.spark, world.warehouse, stage, world.options, latest=T0).instant == T0
-            begun = start(world.spark, world.warehouse, stage, Options(LiveClock()))
+                assert rebuild(world.warehouse, stage, world.options, latest=T0).instant == T0
+            begun = start(world.warehouse, stage, Options(LiveClock()))
             begun.stop()
 
     return [acknowledging(topic, "s"), append(message("a", topic)), advance(FUTURE), stop(), check(reset)]

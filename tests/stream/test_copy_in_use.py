@@ -44,12 +44,12 @@ def test_a_copy_that_was_taken_while_the_stages_ran_goes_on_after_a_rebuild(spar
 
     def on_the_copy(world: World) -> None:
         world.end()
-        copy = World(world.spark, Warehouse(f"{world.warehouse.root}.copy"), world.options, instant=world.instant)
+        copy = World(Warehouse(f"{world.warehouse.root}.copy", spark), world.options, instant=world.instant)
         with pytest.raises(PipelineError):
             copy.begin()
         copy.lose()
         for stage in STAGES:
-            rebuild(copy.spark, copy.warehouse, stage, copy.options)
+            rebuild(copy.warehouse, stage, copy.options)
         append(message("last"))(copy)
         copy.begin()
         advance(T0 + 100_000)(copy)

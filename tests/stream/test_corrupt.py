@@ -74,7 +74,7 @@ def test_what_rots_is_named_with_its_remedy_and_a_rebuild_brings_it_back(
 
     def remedy(world: World) -> None:
         world.end()
-        rebuild(world.spark, world.warehouse, SCHEDULE, world.options)
+        rebuild(world.warehouse, SCHEDULE, world.options)
 
     healthy, late = ([each for each in ALL if (each in lost) is there] for there in (False, True))
     play(

@@ -55,7 +55,7 @@ def repaired(*planted: tuple[str, str, str, Plant]) -> Step:
                 (note,) = notes(world)
                 note.unlink()
         for stage in dict.fromkeys(stage for _, _, stage, _ in planted):
-            rebuild(world.spark, world.warehouse, stage, world.options)
+            rebuild(world.warehouse, stage, world.options)
 
     return step
 

@@ -111,7 +111,7 @@ def stands(world: World, key: str) -> list[str]:
 
 def lost(world: World) -> None:
     """Dispatch loses its checkpoint, too."""
-    rebuild(world.spark, world.warehouse, DISPATCH, world.options)
+    rebuild(world.warehouse, DISPATCH, world.options)
 
 
 def later() -> list[Step]:

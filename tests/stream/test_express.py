@@ -65,7 +65,7 @@ def rebuilt(*stages: str) -> Step:
     def step(world: World) -> None:
         world.lose(*stages)
         for stage in stages:
-            rebuild(world.spark, world.warehouse, stage, world.options)
+            rebuild(world.warehouse, stage, world.options)
         world.begin()
 
     return check(step)

@@ -47,14 +47,16 @@ def keyed(topic: str, key: str, payload: str) -> dict[str, Any]:
 
 def frame(world: World, *rows: dict[str, Any]) -> DataFrame:
     """Rows of the inbox."""
-    return world.spark.createDataFrame([[row.get(n) for n in INBOX.schema.names] for row in rows], INBOX.schema)
+    return world.warehouse.spark.createDataFrame(
+        [[row.get(n) for n in INBOX.schema.names] for row in rows], INBOX.schema
+    )
 
 
 def upsert(*rows: dict[str, Any], on: str = "t.message_key = s.message_key") -> Step:
     """Change the rows that match, insert the others."""
 
     def step(world: World) -> None:
-        table = DeltaTable.forPath(world.spark, world.warehouse.path(INBOX)).alias("t")
+        table = DeltaTable.forPath(world.warehouse.spark, world.warehouse.path(INBOX)).alias("t")
         merge = table.merge(frame(world, *rows).coalesce(1).alias("s"), on)
         merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
 
@@ -72,7 +74,7 @@ def sql(statement: str) -> Step:
     """Any statement; `inbox` stands for the table."""
 
     def step(world: World) -> None:
-        world.spark.sql(statement.replace("inbox", f"delta.`{world.warehouse.path(INBOX)}`"))
+        world.warehouse.spark.sql(statement.replace("inbox", f"delta.`{world.warehouse.path(INBOX)}`"))
 
     return step
 
@@ -194,7 +196,7 @@ def spoiled() -> list[Step]:
         (finding,) = (each for each in all_found(world.warehouse.root) if each.what == "column_changed")
         command = re.search(r"RESTORE TABLE \S+ TO VERSION AS OF \d+", finding.remedy)
         assert command is not None
-        world.spark.sql(command[0])
+        world.warehouse.spark.sql(command[0])
         assert "column_changed" not in {each.what for each in all_found(world.warehouse.root)}
 
     return [

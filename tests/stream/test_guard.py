@@ -149,7 +149,7 @@ def told_why(world: World) -> None:
 
 def lost(world: World) -> None:
     """Dispatch loses its checkpoint, too."""
-    rebuild(world.spark, world.warehouse, DISPATCH, world.options)
+    rebuild(world.warehouse, DISPATCH, world.options)
 
 
 def dying(number: int, death: str, *then: Step) -> list[Step]:

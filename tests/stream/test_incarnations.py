@@ -69,7 +69,7 @@ def one_by_one(instant: int) -> Step:
         world.instant = instant
         options = world.born()
         for stage in STAGES:
-            world.running.append(start(world.spark, world.warehouse, stage, options))
+            world.running.append(start(world.warehouse, stage, options))
             world.drain()
             if not world.running:
                 return
@@ -80,7 +80,7 @@ def one_by_one(instant: int) -> Step:
 def rebuilt(world: World) -> None:
     """The schedule loses its state, and finds again what is pending."""
     world.end()
-    rebuild(world.spark, world.warehouse, SCHEDULE, world.options)
+    rebuild(world.warehouse, SCHEDULE, world.options)
 
 
 def from_latest(topic: str, *left: Step) -> list[Step]:

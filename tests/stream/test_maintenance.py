@@ -50,7 +50,7 @@ def go_on(name: str) -> Step:
 def lose_the_schedule(world: World) -> None:
     """Its checkpoint is gone, and it goes on from the tables."""
     world.lose("schedule")
-    rebuild(world.spark, world.warehouse, "schedule", world.options)
+    rebuild(world.warehouse, "schedule", world.options)
     world.begin()
 
 
@@ -128,7 +128,7 @@ class Witness:
         self.reader = self.reader or Deliveries(root)
         self.received += [each.payload for each in self.reader.take()]
         if self.maintained:
-            self.done.append(sharply(world.spark, world.warehouse, 2 * HOUR))
+            self.done.append(sharply(world.warehouse, 2 * HOUR))
         sound(root)
         found = pending(root)
         self.backlogs.append((found.backlogs, found.in_inbox))
@@ -171,7 +171,7 @@ def test_whoever_stands_still_maintenance_takes_nothing_from_him(spark: SparkSes
     cut = {table.name: sum(done[table.name].entries for done in witness.done) for table in GROWING}
     assert all(cut.values()), cut
     assert len(waiting(world)) == 9 - deleted["redelivery"][1]
-    sharply(spark, world.warehouse, 2 * HOUR)
+    sharply(world.warehouse, 2 * HOUR)
     assert waiting(world) == [], "they did not wait for ever"
 
 
@@ -189,7 +189,7 @@ def test_a_stage_that_stood_still_finds_its_files_whatever_a_user_vacuums(spark:
     """A round merges small files; the stage reads those that were there before, by the log, and they were gone."""
 
     def maintained(world: World) -> None:
-        sharply(world.spark, world.warehouse, 2 * HOUR)
+        sharply(world.warehouse, 2 * HOUR)
         vacuum_all(world)
 
     steps = [

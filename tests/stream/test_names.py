@@ -89,13 +89,13 @@ def each_got(*payloads: str) -> Step:
 
 def maintained(world: World) -> None:
     """One round; retention keeps what is younger than an hour."""
-    assert sharply(world.spark, world.warehouse, HOUR)
+    assert sharply(world.warehouse, HOUR)
 
 
 def rebuilt(world: World) -> None:
     """The schedule loses its state; from now on Spark does what arrays in the driver did."""
     world.lose(SCHEDULE)
-    rebuild(world.spark, world.warehouse, SCHEDULE, world.options)
+    rebuild(world.warehouse, SCHEDULE, world.options)
     restart(driver_rows=0)(world)
 
 

@@ -39,14 +39,14 @@ MINUTE, HOUR = 60_000, 3_600_000
 
 def aged(world: World) -> None:
     """The warehouse is an old one."""
-    age(world.spark, world.warehouse.root)
+    age(world.warehouse.spark, world.warehouse.root)
 
 
 def rebuilt(world: World) -> None:
     """The schedule loses its state before the warehouse was started anew."""
     world.lose(SCHEDULE)
     aged(world)
-    rebuild(world.spark, world.warehouse, SCHEDULE, world.options)
+    rebuild(world.warehouse, SCHEDULE, world.options)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_two_processes_that_start_together_bring_a_warehouse_up_to_date_once(spa
     copytree(empty_warehouse(300_000), folder)
     age(spark, folder)
     with ThreadPoolExecutor(2) as both:
-        for each in [both.submit(bring_up_to_date, spark, Warehouse(folder)) for _ in range(2)]:
+        for each in [both.submit(bring_up_to_date, Warehouse(folder, spark)) for _ in range(2)]:
             each.result()
-    bring_up_to_date(spark, Warehouse(folder))
+    bring_up_to_date(Warehouse(folder, spark))
     for table, _ in NEW_COLUMNS:
         assert columns(folder, table) == table.schema.names
     versions = {table.name: DeltaTable(f"{folder}/{table.name}").version() for table in TABLES}
@@ -114,5 +114,5 @@ def test_two_processes_that_start_together_bring_a_warehouse_up_to_date_once(spa
 
 def test_a_folder_that_is_no_warehouse_stays_as_it_is(spark: SparkSession, folder: str) -> None:
     """A name that was mistyped makes no tables; who wants some says so."""
-    bring_up_to_date(spark, Warehouse(folder))
+    bring_up_to_date(Warehouse(folder, spark))
     assert not Path(folder).exists()

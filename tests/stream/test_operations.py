@@ -63,7 +63,7 @@ class InThisProcess:
         self.instant += 60_000
         send(self.root, [Message("t", f"at {self.instant}".encode())])
         try:
-            reach(stages, Warehouse(self.root), self.instant)
+            reach(stages, Warehouse(self.root, self.spark), self.instant)
         finally:
             stop_all(stages)
 

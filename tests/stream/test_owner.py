@@ -55,7 +55,7 @@ def second_process() -> list[Step]:
     def second(world: World) -> None:
         for stage in STAGES:
             with pytest.raises(StageRunning) as raised:
-                start(world.spark, world.warehouse, stage, world.options)
+                start(world.warehouse, stage, world.options)
             assert raised.value.stage == stage
 
     return [advance(T0), check(second)]
@@ -93,7 +93,7 @@ def new_checkpoints() -> list[Step]:
         world.lose(*STAGES)
         for stage in STAGES:
             with pytest.raises(ForeignOwner) as raised:
-                start(world.spark, world.warehouse, stage, world.options)
+                start(world.warehouse, stage, world.options)
             assert raised.value.ours is None
 
     return [advance(T0 + 2_000), check(refused)]

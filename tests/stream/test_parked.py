@@ -18,14 +18,14 @@ def test_the_state_holds_what_the_horizon_needs_and_all_arrive(spark: SparkSessi
     """
     messages = spread(spark, COUNT, SPAN_MS)
     everything = taken_in(spark, folder, messages)
-    in_state, soon = held(spark, everything), near(messages).count()
+    in_state, soon = held(everything), near(messages).count()
     assert 0 < in_state.keys <= in_state.positions == soon
-    assert parked(spark, everything) == COUNT - soon
-    assert in_state == held(spark, taken_in(spark, f"{folder}-near", near(messages)))
+    assert parked(everything) == COUNT - soon
+    assert in_state == held(taken_in(spark, f"{folder}-near", near(messages)))
 
     joined_as_earliest(everything)
-    let_time_pass(spark, everything, SPAN_MS, STEP_MS, lambda _: None)
-    assert held(spark, everything) == Held(0, 0, 0)
-    found = arrived(spark, everything)
+    let_time_pass(everything, SPAN_MS, STEP_MS, lambda _: None)
+    assert held(everything) == Held(0, 0, 0)
+    found = arrived(everything)
     assert found == Arrived(2 * COUNT, COUNT, 0, found.latest_ms)
     assert found.latest_ms < STEP_MS + 1_000

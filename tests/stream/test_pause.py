@@ -57,7 +57,7 @@ def holds(**counts: int) -> Step:
 
 def lost(world: World) -> None:
     """Dispatch loses its checkpoint, too."""
-    rebuild(world.spark, world.warehouse, DISPATCH, world.options)
+    rebuild(world.warehouse, DISPATCH, world.options)
 
 
 def holding(number: int, death: str) -> list[Step]:

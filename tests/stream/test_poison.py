@@ -81,7 +81,7 @@ NO_TEXTS = {
 def append_no_texts(world: World) -> None:
     """Spark writes bytes as a text when it is told to."""
     for name, rows in NO_TEXTS.items():
-        frame = world.spark.sql(" UNION ALL ".join(f"SELECT {row}" for row in rows))
+        frame = world.warehouse.spark.sql(" UNION ALL ".join(f"SELECT {row}" for row in rows))
         frame.write.format("delta").mode("append").save(f"{world.warehouse.root}/{name}")
 
 
@@ -92,7 +92,7 @@ def test_poisoned_rows_are_delivered_or_rejected_and_the_counts_add_up(spark: Sp
     def nothing_vanished(world: World) -> None:
         assert len(world.rows(MESSAGES)) == len(GOOD)
         # Besides, a line of the registry that nobody can follow.
-        assert rejected(world.spark, world.warehouse).count() == len(BAD) + len(NO_TEXTS[INBOX.name]) + 1
+        assert rejected(world.warehouse).count() == len(BAD) + len(NO_TEXTS[INBOX.name]) + 1
         assert len(GOOD) + len(BAD) == len(sent)
         topics = Counter(row["topic"] for row in world.rows(DELIVERIES))
         assert topics == Counter(row["topic"] for row in GOOD)

@@ -59,13 +59,13 @@ def lose(*stages: str, killed: bool = False) -> Step:
             for each in HALF_WAY[stage] if killed else ():
                 world.fatal = each
                 with suppress(Killed):
-                    rebuild(world.spark, world.warehouse, stage, world.born())
+                    rebuild(world.warehouse, stage, world.born())
                 assert world.dead or each == HALF_WAY[stage][0], f"nobody was killed after {each}"
                 if world.dead and each == "rebuild.aside":
                     refused(world, stage)
             world.fatal = None
             settings = replace(world.options.settings, driver_rows=0 if killed else 1_000_000)
-            rebuild(world.spark, world.warehouse, stage, replace(world.options, settings=settings))
+            rebuild(world.warehouse, stage, replace(world.options, settings=settings))
 
     return step
 
@@ -73,7 +73,7 @@ def lose(*stages: str, killed: bool = False) -> Step:
 def refused(world: World, stage: str) -> None:
     """A stage does not start: its tables belong to another checkpoint."""
     with pytest.raises(ForeignOwner) as raised:
-        start(world.spark, world.warehouse, stage, world.options)
+        start(world.warehouse, stage, world.options)
     assert raised.value.ours is None
 
 
@@ -202,7 +202,9 @@ def in_files(*payloads_of_files: str) -> Step:
 
     def step(world: World) -> None:
         rows = [message(payload, after=0) for payload in payloads_of_files]
-        frame = world.spark.createDataFrame([[row.get(n) for n in INBOX.schema.names] for row in rows], INBOX.schema)
+        frame = world.warehouse.spark.createDataFrame(
+            [[row.get(n) for n in INBOX.schema.names] for row in rows], INBOX.schema
+        )
         apart = frame.repartitionByRange(len(rows), "payload")
         apart.write.format("delta").mode("append").save(world.warehouse.path(INBOX))
 

@@ -202,7 +202,7 @@ def typed(number: int, topic: str) -> Step:
         place = f'trigger(availableNow=True).option("checkpointLocation", "{world.warehouse.root}/billing")'
         text = text.replace('option("checkpointLocation", "billing")', place)
         text = re.sub(r"^(deliveries\.writeStream.*\.start\(\))$", r"query = \1", text, flags=re.MULTILINE)
-        names: dict[str, Any] = {"spark": world.spark}
+        names: dict[str, Any] = {"spark": world.warehouse.spark}
         with patch.dict("sys.modules", {"delayline": public}):
             exec(text, names)  # noqa: S102 - our own page
             query: StreamingQuery | None = names.get("query")

@@ -61,13 +61,13 @@ def fresh() -> Warehouse:
     who = {"topic": topics, "subscription": names, "type": ["shared"] * 3, "start": ["latest"] * 3, "tick_ms": ticks}
     table = pa.table({**who, "policies": pa.nulls(3, pa.map_(pa.string(), pa.string())), "active": [True] * 3})
     write_deltalake(f"{folder}/{SUBSCRIPTIONS.name}", table, mode="append")
-    return Warehouse(folder)
+    return Warehouse(folder, session())
 
 
 def replayed(settings: Settings | None = None) -> Warehouse:
     """A warehouse after a replay that nobody disturbed."""
     warehouse = fresh()
-    replay(session(), warehouse, the_input(session()), COURSE, settings=settings)
+    replay(warehouse, the_input(session()), COURSE, settings=settings)
     return warehouse
 
 
@@ -80,24 +80,24 @@ def first() -> Warehouse:
 def in_order(warehouse: Warehouse, *without: str) -> list[Row]:
     """The deliveries in the order in which they were handed over, less some columns."""
     names = [name for name in DELIVERIES.schema.names if name not in without]
-    found = warehouse.read(session(), DELIVERIES).orderBy("batch_id", "sequence").collect()
+    found = warehouse.read(DELIVERIES).orderBy("batch_id", "sequence").collect()
     return [tuple(bytes(row[n]) if n == "payload" else row[n] for n in names) for row in found]
 
 
 def counted(warehouse: Warehouse, *tables: Table) -> list[int]:
     """How many rows each table has."""
-    return [warehouse.read(session(), table).count() for table in tables]
+    return [warehouse.read(table).count() for table in tables]
 
 
 def test_a_replay_delivers_every_message_once_to_each_subscription_and_never_early() -> None:
     """Checked against the input alone: nothing lost, nothing twice, nothing before its time."""
     good = [number for number in range(COUNT) if sent(number).get("deliver_after_ms") != -1]
     wanted = [(name, str(n)) for topic, name, _ in SUBSCRIBED for n in good if sent(n)["topic"] == topic]
-    found = first().read(session(), DELIVERIES).collect()
+    found = first().read(DELIVERIES).collect()
     assert sorted((row["subscription"], bytes(row["payload"]).decode()) for row in found) == sorted(wanted)
     assert all((row["deliver_at"] or row["due_time"]) <= row["due_time"] <= row["released_at"] for row in found)
     assert counted(first(), MESSAGES, REJECTED_INGEST, REJECTED_DISPATCH) == [len(good), COUNT - len(good), 0]
-    assert sum(row["count"] for row in first().read(session(), PUBLICATIONS).collect()) == len(wanted)
+    assert sum(row["count"] for row in first().read(PUBLICATIONS).collect()) == len(wanted)
 
 
 def test_one_instant_is_one_release_in_the_stated_order() -> None:

@@ -23,7 +23,7 @@ def test_rows_that_entered_before_the_kill_belong_to_their_instant(
     spark: SparkSession, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their delays count from it. Taken in at the instant before, they would be due too early."""
-    warehouse = Warehouse(folder)
+    warehouse = Warehouse(folder, spark)
     copytree(empty_warehouse(HOUR_MS), folder)
     subscribe(folder, Subscription("t", "s", tick_ms=1))
     row = {"topic": "t", "publish_time": T0 + DAY_MS // 2, "deliver_after_ms": HOUR_MS}
@@ -37,7 +37,7 @@ def test_rows_that_entered_before_the_kill_belong_to_their_instant(
     with monkeypatch.context() as patched:
         patched.setattr(replay.Producer, "append", die_after)
         with pytest.raises(Killed):
-            replay.replay(spark, warehouse, messages, COURSE)
-    replay.replay(spark, warehouse, messages, COURSE)
-    (found,) = warehouse.read(spark, DELIVERIES).selectExpr("unix_millis(due_time)").collect()
+            replay.replay(warehouse, messages, COURSE)
+    replay.replay(warehouse, messages, COURSE)
+    (found,) = warehouse.read(DELIVERIES).selectExpr("unix_millis(due_time)").collect()
     assert found[0] == T0 + DAY_MS + HOUR_MS

@@ -302,7 +302,7 @@ def rebuilt(world: World) -> None:
     """Schedule and dispatch lose their checkpoints."""
     world.end()
     for stage in (SCHEDULE, DISPATCH):
-        rebuild(world.spark, world.warehouse, stage, world.options)
+        rebuild(world.warehouse, stage, world.options)
 
 
 def again(world: World) -> list[tuple[str, int, int]]:

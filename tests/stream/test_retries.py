@@ -20,7 +20,6 @@ from pipeline.config.stages import DISPATCH, SCHEDULE
 from pipeline.delta import deltars
 from pipeline.dispatch.prepared import PreparedStore
 from pipeline.service.rebuild import rebuild
-from pipeline.storage.hadoop import session_files
 from schemas import DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, SEGMENTS
 from tests.support.retries import Again, again, came, close, put_back
 from tests.support.stream import (
@@ -164,7 +163,7 @@ def closed_and_dead(topic: str) -> list[Step]:
     """Dispatch died before they were visible, and their files are gone."""
 
     def lose_files(world: World) -> None:
-        store = PreparedStore(session_files(world.spark), world.warehouse.path(DELIVERIES))
+        store = PreparedStore(world.warehouse.files, world.warehouse.path(DELIVERIES))
         for file in (file for each in store.all() for part in each.parts for file in part.files):
             Path(world.warehouse.path(DELIVERIES), file.path).unlink()
 
@@ -216,7 +215,7 @@ def schedule_rebuilt(topic: str) -> list[Step]:
     def lost(world: World, driver_rows: int = 1_000_000) -> None:
         world.lose(SCHEDULE)
         settings = replace(world.options.settings, driver_rows=driver_rows)
-        rebuild(world.spark, world.warehouse, SCHEDULE, replace(world.options, settings=settings))
+        rebuild(world.warehouse, SCHEDULE, replace(world.options, settings=settings))
         rows = [row for row in world.rows(SEGMENTS) if row["kind"] == "rebuild"]
         newest = max(row["batch_id"] for row in rows)
         mine = [row for row in rows if row["batch_id"] == newest and row["topic"] == topic]
@@ -279,7 +278,7 @@ def dispatch_rebuilt(topic: str) -> list[Step]:
 
     def lost(world: World) -> None:
         world.lose(DISPATCH)
-        rebuild(world.spark, world.warehouse, DISPATCH, world.options)
+        rebuild(world.warehouse, DISPATCH, world.options)
 
     return [
         subscribe(topic, "s"),

@@ -75,7 +75,7 @@ def each_life(topic: str, *expected: tuple[str, ...], name: str = "s") -> Step:
 def rebuilt(world: World) -> None:
     """The schedule loses its state, and finds again what is pending."""
     world.end()
-    rebuild(world.spark, world.warehouse, SCHEDULE, world.options)
+    rebuild(world.warehouse, SCHEDULE, world.options)
 
 
 def open_now(topic: str, *payloads: str) -> Step:

@@ -142,7 +142,7 @@ def test_several_sources_stand_side_by_side(spark: SparkSession, root: str, tabl
     append(table, "a")
     both = [source(table, "one"), source(table, "two", payload="concat(name, '2')")]
     options = Options(LiveClock(), trigger="0 seconds")
-    with running.following(spark, Warehouse(root), both, options) as loops:
+    with running.following(Warehouse(root, spark), both, options) as loops:
         for loop in loops:
             assert loop.query is not None
             loop.query.processAllAvailable()
@@ -150,7 +150,7 @@ def test_several_sources_stand_side_by_side(spark: SparkSession, root: str, tabl
             take_all(spark, root, both[0])
     assert payloads(root) == ["a", "a2"]
     wrong = source(f"{table}-not-there", "wrong")
-    with pytest.raises(BadSetting) as refused, running.following(spark, Warehouse(root), [both[0], wrong], options):
+    with pytest.raises(BadSetting) as refused, running.following(Warehouse(root, spark), [both[0], wrong], options):
         pass
     assert refused.value.field == "source.wrong.from"
     take_all(spark, root, both[0])

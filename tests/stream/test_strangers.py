@@ -31,7 +31,7 @@ def left(world: World) -> None:
 
 def listed(world: World) -> None:
     """Each of them has a row."""
-    rows = world.warehouse.read(world.spark, REJECTED_INGEST).collect()
+    rows = world.warehouse.read(REJECTED_INGEST).collect()
     found = sorted((row["reason"], row["properties"]["file"]) for row in rows)
     same(
         found,

@@ -152,7 +152,7 @@ def changed_tick(topic: str) -> list[Step]:
     """Somebody edits the registry; another line of it was wrong from the beginning."""
 
     def edit(world: World) -> None:
-        table = DeltaTable.forPath(world.spark, world.warehouse.path(SUBSCRIPTIONS))
+        table = DeltaTable.forPath(world.warehouse.spark, world.warehouse.path(SUBSCRIPTIONS))
         table.update((F.col("topic") == topic) & (F.col("subscription") == "s"), {"tick_ms": F.lit(60_000)})
 
     def said(world: World) -> None:
@@ -257,9 +257,9 @@ def other_stores(topic: str, counts: set[int]) -> list[Step]:
     def stores(count: str) -> list[Step]:
         def change(world: World) -> None:
             world.end()
-            world.spark.conf.set(PARTITIONS, count)
+            world.warehouse.spark.conf.set(PARTITIONS, count)
 
-        return [check(change), restart(), check(lambda world: counts.add(keys.shards(world.spark)))]
+        return [check(change), restart(), check(lambda world: counts.add(keys.shards(world.warehouse.spark)))]
 
     def everyone_got(*expected: str) -> Step:
         def step(world: World) -> None:

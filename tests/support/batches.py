@@ -82,12 +82,12 @@ class Placed:
 class Schedule:
     """The index as a list: what `segments` hold, until it is due. It lies in the folder of the checkpoint."""
 
-    def __init__(self, session: Any, warehouse: Warehouse, observe: Observer) -> None:  # noqa: ANN401 - stands for Spark's
+    def __init__(self, warehouse: Warehouse, observe: Observer) -> None:
         """Go on where the checkpoint ends."""
-        self._source = Source(session, warehouse, SEGMENTS, SEGMENTS.schema.names)
+        self._source = Source(warehouse, SEGMENTS, SEGMENTS.schema.names)
         self.book, self._observe = Batches(warehouse, SCHEDULE), observe
         self._files, self._path = Files(), warehouse.path(SEGMENTS)
-        self._sink = Sink(session, warehouse, REDELIVERY, SCHEDULE, self.book.wrote)
+        self._sink = Sink(warehouse, REDELIVERY, SCHEDULE, self.book.wrote)
         self.sinks = [self._sink]
         text = self.book.text(_STATE)
         self.waiting = [] if text is None else [Placed(*each) for each in json.loads(text)]

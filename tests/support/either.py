@@ -104,7 +104,7 @@ def without_jvm(steps: Sequence[Step], settings: Settings | None = None) -> Worl
     """Play a script in a new warehouse, without a JVM."""
     options, session = Options(VirtualClock(), settings or Settings()), cast("SparkSession", Session())
     with no_jvm():
-        world = WithoutJvm(session, Warehouse(str(Path(mkdtemp()) / "warehouse")), options)
+        world = WithoutJvm(Warehouse(str(Path(mkdtemp()) / "warehouse"), session), options)
         take(world, steps)
     return world
 

@@ -95,20 +95,21 @@ def reached(path: str) -> int:
 
 def main(root: str, source: str, changes: str, path: str, *more: str) -> None:
     """Go over the course, from where an earlier process was killed."""
-    steps, warehouse = Steps(path), Warehouse(root)
+    steps = Steps(path)
     steps("started", 0)
     spark = local_session("delayline-killed", Machine(memory="1g"), root)
+    warehouse = Warehouse(root, spark)
     spark.sparkContext.setLogLevel("OFF")
     course = replay.ReplayClock(T0, T0 + STEP_MS * (INSTANTS - 1), STEP_MS)
-    producer = replay.Producer(spark, warehouse, replay.entering(spark.read.parquet(source), course), course)
+    producer = replay.Producer(warehouse, replay.entering(spark.read.parquet(source), course), course)
     options = Options(VirtualClock(), Settings(**json.loads(changes)), observe=steps)
-    running = start_all(spark, warehouse, options)
+    running = start_all(warehouse, options)
     steps("up", 0)
     for number, instant in enumerate(course):
         if number >= reached(path):
             reach(running, warehouse, instant, partial(producer.append, number))
             if "maintain" in more:
-                sharply(spark, warehouse, STEP_MS, steps)
+                sharply(warehouse, STEP_MS, steps)
             steps("reached", number)
     stop_all(running)
     spark.stop()

@@ -8,7 +8,6 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.fs
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from pipeline.config.options import Observer, nobody
 from pipeline.config.settings import SECOND_MS, Upkeep
@@ -32,11 +31,10 @@ def shorten_logs(root: str) -> None:
         DeltaTable(path_of(root, table)).alter.set_table_properties({"delta.checkpointInterval": "2"})
 
 
-def sharply(spark: SparkSession, warehouse: Warehouse, retain_ms: int, observe: Observer = nobody) -> dict[str, Done]:
+def sharply(warehouse: Warehouse, retain_ms: int, observe: Observer = nobody) -> dict[str, Done]:
     """One round; what it did, by table. Nobody writes or reads meanwhile, so nothing has to wait for anybody.
 
     Args:
-        spark: the session.
         warehouse: whose tables.
         retain_ms: no less than from one instant to the next, or what became due in between is not settled yet.
         observe: told of each table.
@@ -45,13 +43,13 @@ def sharply(spark: SparkSession, warehouse: Warehouse, retain_ms: int, observe: 
     found = {}
     # File times have whole seconds on some systems.
     with patch("pipeline.maintenance.rounds.vacuum", vacuum_at_once):
-        for done in maintain(spark, warehouse, upkeep, wall_ms() + SECOND_MS):
+        for done in maintain(warehouse, upkeep, wall_ms() + SECOND_MS):
             observe(f"maintained.{done.table}", done.rows)
             found[done.table] = done
     return found
 
 
-def vacuum_at_once(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: int) -> None:  # noqa: ARG001
+def vacuum_at_once(warehouse: Warehouse, table: Table, slack_ms: int) -> None:  # noqa: ARG001
     """The rule of `trim.vacuum` to the second: Delta's own knows whole hours only, which no test has.
 
     Files go that are neither live nor named as removed by an entry behind the first one of the log. Prepared ones stay:

@@ -86,14 +86,14 @@ class Operators(RuleBasedStateMachine):
     @rule(name=_names(_TABLES))
     def cut(self, name: str) -> None:
         """Maintenance cuts a log as far as it may, whichever stage is away or has died in the middle of a batch."""
-        cut_log(_SESSION, self.stages.warehouse, _BY_NAME[name], wall_ms() + SECOND_MS)
+        cut_log(self.stages.warehouse, _BY_NAME[name], wall_ms() + SECOND_MS)
 
     @precondition(lambda self: self.cuts)
     @rule()
     def maintain(self) -> None:
         """A whole round: what is settled and old goes, and so does each file that nobody needs."""
         with patch("pipeline.maintenance.rounds.own_session", lambda session: session):
-            done = sharply(_SESSION, self.stages.warehouse, RETAIN_MS)
+            done = sharply(self.stages.warehouse, RETAIN_MS)
         failed = {name: each.failed for name, each in done.items() if each.failed}
         assert failed.keys() <= self.left_to_spark(), failed
 

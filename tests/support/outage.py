@@ -76,10 +76,10 @@ def descents(keys: list[NDArray[np.int64]]) -> int:
 
 @contextmanager
 def _job(root: str) -> Iterator[tuple[Warehouse, list[Stage]]]:
-    machine, warehouse = read_profile(LOCAL).machine, Warehouse(root)
-    spark = local_session("delayline-outage", machine)
+    spark = local_session("delayline-outage", read_profile(LOCAL).machine)
+    warehouse = Warehouse(root, spark)
     spark.sparkContext.setLogLevel("OFF")
-    stages = start_all(spark, warehouse, Options(VirtualClock(), usual(spark, warehouse)))
+    stages = start_all(warehouse, Options(VirtualClock(), usual(warehouse)))
     try:
         yield warehouse, stages
     finally:

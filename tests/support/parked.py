@@ -49,10 +49,10 @@ def near(messages: DataFrame) -> DataFrame:
 
 def taken_in(spark: SparkSession, folder: str, messages: DataFrame) -> Warehouse:
     """A warehouse with one subscription that has taken the messages in, at `T0`."""
-    warehouse = Warehouse(folder)
+    warehouse = Warehouse(folder, spark)
     create_all(folder, SEGMENT_MS)
     subscribe(folder, Subscription("t", "s", tick_ms=TICK_MS))
-    replay(spark, warehouse, messages, ReplayClock(T0, T0, 1), settings=Settings(horizon_ms=HORIZON_MS))
+    replay(warehouse, messages, ReplayClock(T0, T0, 1), settings=Settings(horizon_ms=HORIZON_MS))
     return warehouse
 
 
@@ -61,22 +61,20 @@ def joined_as_earliest(warehouse: Warehouse) -> None:
     subscribe(warehouse.root, Subscription("t", "late", tick_ms=TICK_MS, start="earliest"))
 
 
-def let_time_pass(
-    spark: SparkSession, warehouse: Warehouse, span_ms: int, step_ms: int, on_instant: Callable[[int], None]
-) -> None:
+def let_time_pass(warehouse: Warehouse, span_ms: int, step_ms: int, on_instant: Callable[[int], None]) -> None:
     """Move the clock from `T0` past the span, and send nothing."""
-    silence = spark.createDataFrame([], INBOX.schema)
+    silence = warehouse.spark.createDataFrame([], INBOX.schema)
     course = ReplayClock(T0, T0 + span_ms + TICK_MS, step_ms)
-    replay(spark, warehouse, silence, course, settings=Settings(horizon_ms=HORIZON_MS), on_instant=on_instant)
+    replay(warehouse, silence, course, settings=Settings(horizon_ms=HORIZON_MS), on_instant=on_instant)
 
 
-def arrived(spark: SparkSession, warehouse: Warehouse) -> Arrived:
+def arrived(warehouse: Warehouse) -> Arrived:
     """What the deliveries say. A message is told apart by its payload."""
     late = F.unix_millis("released_at") - F.unix_millis("deliver_at")
     wanted = (F.count("*"), F.count_distinct("payload"), F.count_if(late < 0), F.max(late))
-    return Arrived(*warehouse.read(spark, DELIVERIES).agg(*wanted).collect()[0])
+    return Arrived(*warehouse.read(DELIVERIES).agg(*wanted).collect()[0])
 
 
-def parked(spark: SparkSession, warehouse: Warehouse) -> int:
+def parked(warehouse: Warehouse) -> int:
     """How many messages lie in the log as parked."""
-    return warehouse.read(spark, MESSAGES).where("parked").count()
+    return warehouse.read(MESSAGES).where("parked").count()

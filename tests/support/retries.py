@@ -55,7 +55,7 @@ def close(*retries: Again) -> Step:
 def commit(world: World, table: Table, rows: list[dict[str, Any]]) -> None:
     """Append rows as settle does."""
     table_rows = pa.Table.from_pylist([{"batch_id": 7, **row} for row in rows], schema=arrow_schema(table.schema))
-    Sink(world.spark, world.warehouse, table, SETTLE).put(table_rows, "settle", 7, {})
+    Sink(world.warehouse, table, SETTLE).put(table_rows, "settle", 7, {})
 
 
 def place(world: World, payload: str, topic: str = "t") -> tuple[int, int]:

@@ -22,7 +22,7 @@ from schemas import INBOX
 def following(spark: SparkSession, root: str, source: Source, observe: Observer = nobody) -> Iterator[SourceLoop]:
     """A source that was begun, and is not begun again when its query ends."""
     options = Options(LiveClock(), trigger="0 seconds", observe=observe)
-    loop = SourceLoop(spark, Warehouse(root), source, door_of(source), options)
+    loop = SourceLoop(Warehouse(root, spark), source, door_of(source), options)
     loop.begin()
     try:
         yield loop

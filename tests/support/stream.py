@@ -46,7 +46,6 @@ class Killed(Exception):
 class World:
     """A warehouse under test, and the stages that run on it."""
 
-    spark: SparkSession
     warehouse: Warehouse
     options: Options
     running: list[Stage] = field(default_factory=list)
@@ -90,7 +89,7 @@ class World:
         options = self.born()
         try:
             for stage in ALL_STAGES:
-                self.running.append(start(self.spark, self.warehouse, stage, options))
+                self.running.append(start(self.warehouse, stage, options))
         except Killed:
             self.end()
             return
@@ -101,7 +100,7 @@ class World:
         """Start a stage that does not run, beside the others, and let all come to the present."""
         options = self.born()
         try:
-            self.running.append(start(self.spark, self.warehouse, name, options))
+            self.running.append(start(self.warehouse, name, options))
         except Killed:
             return
         self.running.sort(key=lambda stage: ALL_STAGES.index(stage.name))
@@ -127,7 +126,7 @@ class World:
         Spark goes on to look after the state of a query that has ended, and would write into a folder that is gone.
         """
         self.end()
-        jvm: Any = self.spark.sparkContext._jvm
+        jvm: Any = self.warehouse.spark.sparkContext._jvm
         state = jvm.org.apache.spark.sql.execution.streaming.state
         stores = getattr(getattr(state, "StateStore$"), "MODULE$")
         # `stop` alone waits six minutes for a look that is on its way, while it holds the lock that the look waits for.
@@ -355,7 +354,7 @@ def play(
     together, and a fault that scatters them would not show.
     """
     options = Options(VirtualClock(), settings or Settings())
-    world = World(spark, Warehouse(folder), options)
+    world = World(Warehouse(folder, spark), options)
     copytree(empty_warehouse(segment_ms), folder)
     with set_meanwhile(spark, {PARTITIONS: str(stores)}):
         take(world, steps)

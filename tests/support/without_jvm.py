@@ -83,6 +83,9 @@ class Session:
     sparkContext = _Context()  # noqa: N815 - Spark's name
 
 
+_SESSION: Any = Session()
+
+
 @contextmanager
 def no_jvm() -> Iterator[None]:
     """Meanwhile paths without a scheme are of this machine, and no transaction of Delta's has to be waited for."""
@@ -104,9 +107,8 @@ class Stages:
         """
         if not Path(root).exists():
             copytree(empty_warehouse(_SEGMENT_MS), root)
-        self.root, self.warehouse = root, Warehouse(root)
+        self.root, self.warehouse = root, Warehouse(root, _SESSION)
         self.settings, self._told, self.clock = settings or Settings(), observe, clock
-        self._session: Any = Session()
         self._bodies: dict[str, Any] = {}
         self._books: dict[str, Batches] = {}
         self._fatal: str | None = None
@@ -166,7 +168,7 @@ class Stages:
         if last < 0:
             return
         begin, end = (each.version for each in (book.start(last), book.position(last)))
-        source = Source(self._session, self.warehouse, REDELIVERY, REDELIVERY.schema.names)
+        source = Source(self.warehouse, REDELIVERY, REDELIVERY.schema.names)
         for _, rows in source.versions(begin - 1, end - 1):
             yield from rows.to_pylist()
 
@@ -206,7 +208,7 @@ class Stages:
     def ahead(self, stage: str) -> int:
         """The instant at which a stage stands that may not have begun, ms UTC."""
         if stage == SETTLE:
-            return Settle(self._session, self.warehouse, nobody).instant
+            return Settle(self.warehouse, nobody).instant
         return Batches(self.warehouse, stage).instant
 
     def publish(self) -> bool:
@@ -227,7 +229,7 @@ class Stages:
             place = max(begin.offset, (end, EVERYTHING_BEFORE))
             book.plan(Position(max(begin.instant, self.instant), *place))
         try:
-            self._body(name)(self._session, book.next)
+            self._body(name)(_SESSION, book.next)
         except Killed:
             self._bodies.pop(name, None)
             return False
@@ -251,25 +253,25 @@ class Stages:
         Raises:
             PipelineError: it is refused.
         """
-        session, when = self._session, timeline(self.clock)
+        when = timeline(self.clock)
         check_restored(Files(), self.warehouse)
         if name == SETTLE:
-            settle = Settle(session, self.warehouse, self._observe)
+            settle = Settle(self.warehouse, self._observe)
             check_clock(name, self.clock, settle.instant)
             return settle
         if name == SCHEDULE:
-            schedule = Schedule(session, self.warehouse, self._observe)
+            schedule = Schedule(self.warehouse, self._observe)
             self._check(name, schedule.book, schedule.sinks)
             return schedule
         book = self._book(name)
         check_clock(name, self.clock, book.instant)
         settings = taking_in(Options(self.clock, self.settings)).settings if name == INGEST else self.settings
-        parts = (session, self.warehouse, book, settings, when, self._observe)
+        parts = (self.warehouse, book, settings, when, self._observe)
         if name == INGEST:
             ingest = Ingest(*parts)
             self._check(name, book, ingest.sinks.values())
             return ingest
-        restore(session, self.warehouse, self.settings, when)
+        restore(self.warehouse, self.settings, when)
         dispatch = Dispatch(*parts)
         self._check(name, book, dispatch.sinks.values(), dispatch.publisher)
         return dispatch

@@ -17,7 +17,6 @@ from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
 from pipeline.delta.logs.filestats import count, span, span_ms
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
-from pipeline.storage.hadoop import session_files
 from schemas import MESSAGES
 
 _LAST_LEDGER = (1 << 63) - 1
@@ -77,11 +76,11 @@ class MessageFile:
 class MessageLog:
     """The files of `messages`."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
-        self._spark, self._path = spark, warehouse.path(MESSAGES)
-        self._folder = session_files(spark).readable(self._path)
-        self._live = LiveFiles(spark, self._path, MESSAGES, _held)
+        self._warehouse, self._path = warehouse, warehouse.path(MESSAGES)
+        self._folder = warehouse.files.readable(self._path)
+        self._live = LiveFiles(warehouse.spark, self._path, MESSAGES, _held)
 
     def read(self, wanted: Sequence[Bounds], spark: SparkSession | None = None) -> DataFrame:
         """The rows of `messages` as it is now, less those of files that hold nothing within any of the bounds.
@@ -94,7 +93,7 @@ class MessageLog:
 
     def rows_of(self, files: Iterable[MessageFile], spark: SparkSession | None = None) -> DataFrame:
         """All rows of some files."""
-        spark, paths = spark or self._spark, [f"{self._path}/{file.path}" for file in files]
+        spark, paths = spark or self._warehouse.spark, [f"{self._path}/{file.path}" for file in files]
         if not paths:
             return spark.createDataFrame([], MESSAGES.schema)
         return spark.read.schema(MESSAGES.schema).parquet(*paths)

@@ -37,7 +37,6 @@ class Sink:
 
     def __init__(
         self,
-        spark: SparkSession,
         warehouse: Warehouse,
         table: Table,
         stage: str,
@@ -47,18 +46,17 @@ class Sink:
         """Look up what the table holds. The only look-up of the sink's life.
 
         Args:
-            spark: the session.
             warehouse: where the table lies.
             table: the table.
             stage: who writes.
             wrote: told of each batch that was appended, with the name of the table.
             after: commits of the stage up to this version are not looked for.
         """
-        self._path, self._table, self._stage, self._files = warehouse.path(table), table, stage, session_files(spark)
+        self._path, self._table, self._stage, self._files = warehouse.path(table), table, stage, warehouse.files
         self._wrote = wrote
-        self.appender = Appender(spark, self._path, table, self._alone)
+        self.appender = Appender(warehouse.spark, self._path, table, self._alone)
         self.appender.open()
-        self.last = last_commit(spark, self._path, stage, after)
+        self.last = last_commit(warehouse.spark, self._path, stage, after)
 
     @property
     def name(self) -> str:

@@ -298,9 +298,9 @@ def test_a_version_that_is_ours_though_the_store_denies_it_is_not_added_again(
 
 def test_two_processes_of_a_stage_cannot_both_commit(spark: SparkSession, tmp_path: Path) -> None:
     """Where the file system has no locks, the second commit finds the first, and ends its stage."""
-    warehouse = Warehouse(str(tmp_path))
+    warehouse = Warehouse(str(tmp_path), spark)
     DeltaTable.create(spark).location(warehouse.path(PUBLICATIONS)).addColumns(PUBLICATIONS.schema).execute()
-    one, other = (Sink(spark, warehouse, PUBLICATIONS, "dispatch") for _ in range(2))
+    one, other = (Sink(warehouse, PUBLICATIONS, "dispatch") for _ in range(2))
     one.append(rows(spark, 1), "one", 0, {})
     with pytest.raises(ForeignOwner, match="one"):
         other.append(rows(spark, 1), "other", 0, {})
@@ -327,10 +327,10 @@ def test_parts_are_files_of_their_own_and_keep_their_order(spark: SparkSession, 
 
 def test_the_log_of_messages_follows_appends_and_rewrites(spark: SparkSession, tmp_path: Path) -> None:
     """Only files that may hold what is asked for are read, and none is missed, whoever wrote or rewrote them."""
-    warehouse = Warehouse(str(tmp_path))
+    warehouse = Warehouse(str(tmp_path), spark)
     path = warehouse.path(MESSAGES)
     DeltaTable.create(spark).location(path).addColumns(MESSAGES.schema).execute()
-    log, appender = MessageLog(spark, warehouse), Appender(spark, path, MESSAGES)
+    log, appender = MessageLog(warehouse), Appender(spark, path, MESSAGES)
 
     def entries(bounds: Bounds) -> list[int]:
         return sorted(row["entry_id"] for row in log.read([bounds]).where(bounds.inside).collect())
@@ -348,7 +348,7 @@ def test_the_log_of_messages_follows_appends_and_rewrites(spark: SparkSession, t
     assert (entries(later), len(log.read([later]).inputFiles())) == ([2, 3], 1)
     DeltaTable.forPath(spark, path).delete(F.col("due_time") == F.lit(at(T0 + 3_000)))
     assert entries(later) == [2]
-    assert MessageLog(spark, warehouse).read([later]).where(later.inside).count() == 1
+    assert MessageLog(warehouse).read([later]).where(later.inside).count() == 1
 
 
 def test_a_version_waits_for_a_transaction_of_deltas(spark: SparkSession, tmp_path: Path) -> None:

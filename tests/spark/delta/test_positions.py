@@ -16,7 +16,7 @@ TEN = range(10)
 
 def filled(spark: SparkSession, folder: str) -> Warehouse:
     """A warehouse with one table of three commits, of one, four and five files; a row each."""
-    warehouse = Warehouse(folder)
+    warehouse = Warehouse(folder, spark)
     for first, end in ((0, 1), (1, 5), (5, 10)):
         rows = spark.range(first, end, numPartitions=end - first).selectExpr(
             "id AS batch_id", "timestamp_millis(0) AS committed_at", "id AS count",
@@ -42,19 +42,19 @@ def taken(stream: DataFrame, checkpoint: str) -> list[set[int]]:
 def test_files_between_two_positions_are_those_of_the_batch(spark: SparkSession, folder: str) -> None:
     """Delta's index is the place of a file in its commit: a batch that is read again from the log is the same batch."""
     warehouse = filled(spark, folder)
-    batches = taken(warehouse.follow(spark, PUBLICATIONS, 0, 3), f"{folder}/first")
+    batches = taken(warehouse.follow(PUBLICATIONS, 0, 3), f"{folder}/first")
     checkpoint = Checkpoint(session_files(spark), f"{folder}/first")
     assert set().union(*batches) == set(TEN)
     assert len(batches) >= len(TEN) // 3
     inside = 0
     for number, batch in enumerate(batches):
         begin, end = checkpoint.start(number), checkpoint.position(number)
-        again = warehouse.between(spark, PUBLICATIONS, begin.offset, end.offset).collect()
+        again = warehouse.between(PUBLICATIONS, begin.offset, end.offset).collect()
         assert {row["batch_id"] for row in again} == batch
         inside += 0 <= end.index < 3
     assert inside, "no batch ended inside a version"
     middle = checkpoint.position(1)
-    rest = taken(warehouse.follow(spark, PUBLICATIONS, middle, 100), f"{folder}/second")
+    rest = taken(warehouse.follow(PUBLICATIONS, middle, 100), f"{folder}/second")
     assert set().union(*rest) == set(TEN) - batches[0] - batches[1]
 
 
@@ -62,8 +62,8 @@ def test_a_stream_may_begin_at_the_end_of_its_table(spark: SparkSession, folder:
     """A version that does not exist yet cannot be named to Delta; the stream begins there all the same."""
     warehouse = filled(spark, folder)
     end = Position(0, 3, -1)
-    stream = warehouse.follow(spark, PUBLICATIONS, end, 100)
+    stream = warehouse.follow(PUBLICATIONS, end, 100)
     assert set().union(*taken(stream, f"{folder}/end")) == set()
     rows = spark.read.format("delta").load(warehouse.path(PUBLICATIONS)).limit(1)
     rows.write.format("delta").mode("append").save(warehouse.path(PUBLICATIONS))
-    assert len(set().union(*taken(warehouse.follow(spark, PUBLICATIONS, end, 100), f"{folder}/end"))) == 1
+    assert len(set().union(*taken(warehouse.follow(PUBLICATIONS, end, 100), f"{folder}/end"))) == 1

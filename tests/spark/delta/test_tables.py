@@ -34,10 +34,10 @@ NO_DELTA_RS_WRITER = {"clustering", "allowColumnDefaults", "rowTracking", "ident
 @pytest.fixture(scope="module")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """Tables as Spark makes them where delta-rs does not: on HDFS, for instance."""
-    made = Warehouse(str(tmp_path_factory.mktemp("made")))
+    made = Warehouse(str(tmp_path_factory.mktemp("made")), session())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Files, "local", lambda *_: None)
-        create_all(session(), made, segment_ms=300_000)
+        create_all(made, segment_ms=300_000)
     return made
 
 
@@ -47,13 +47,13 @@ def versions(warehouse: Warehouse) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_a_table_is_made_as_its_contract_says(spark: SparkSession, warehouse: Warehouse, table: Table) -> None:
+def test_a_table_is_made_as_its_contract_says(warehouse: Warehouse, table: Table) -> None:
     """Columns, types and nullability of what lies on disk are those of `schemas`, binary columns last.
 
     The client makes the same tables as Spark does.
     """
     made, alike = (DeltaTable(each.path(table)) for each in (warehouse, Warehouse(empty_warehouse(300_000))))
-    assert warehouse.read(spark, table).dtypes == spark.createDataFrame([], table.schema).dtypes
+    assert warehouse.read(table).dtypes == warehouse.spark.createDataFrame([], table.schema).dtypes
     assert alike.schema() == made.schema()
     nullable = {field.name: field.nullable for field in made.schema().fields}
     assert nullable == {field.name: field.nullable for field in table.schema.fields}
@@ -73,7 +73,7 @@ def test_delta_rs_reads_every_table(warehouse: Warehouse, table: Table) -> None:
 
 def test_delta_rs_appends_to_the_inbox_and_reads_what_spark_wrote(spark: SparkSession, folder: str) -> None:
     """Producers may be anything; what they leave out is NULL, and times keep their microseconds both ways."""
-    warehouse = Warehouse(folder)
+    warehouse = Warehouse(folder, spark)
     copytree(empty_warehouse(300_000), folder)
     sent = pa.table(
         {
@@ -87,7 +87,7 @@ def test_delta_rs_appends_to_the_inbox_and_reads_what_spark_wrote(spark: SparkSe
         f"SELECT 't' AS topic, timestamp_micros({T0 * 1_000 + 1}) AS deliver_at, "
         "CAST(NULL AS bigint) AS deliver_after_ms, CAST('p' AS binary) AS payload"
     )
-    taken = warehouse.read(spark, INBOX).select(*wanted.columns)
+    taken = warehouse.read(INBOX).select(*wanted.columns)
     assert_df_equality(taken, wanted, ignore_nullable=True)
 
     log = messages(spark, {"ledger_id": 2, "entry_id": 3, "due_time": T0 + 7, "payload": bytearray(b"m")})
@@ -99,19 +99,19 @@ def test_delta_rs_appends_to_the_inbox_and_reads_what_spark_wrote(spark: SparkSe
 
 def test_creating_twice_changes_nothing(spark: SparkSession, folder: str) -> None:
     """A start creates what is missing and leaves the rest alone, also the span of a segment that was set first."""
-    warehouse = Warehouse(folder)
-    create_all(spark, warehouse, segment_ms=60_000)
+    warehouse = Warehouse(folder, spark)
+    create_all(warehouse, segment_ms=60_000)
     before = versions(warehouse)
-    create_all(spark, warehouse)
+    create_all(warehouse)
     assert versions(warehouse) == before == dict.fromkeys(before, 0)
-    assert segment_ms(spark, warehouse) == 60_000
+    assert segment_ms(warehouse) == 60_000
 
 
 @pytest.mark.parametrize("wrong", [999, 86_400_001])
 def test_a_segment_that_could_not_work_is_refused(spark: SparkSession, folder: str, wrong: int) -> None:
     """Nothing is created then."""
     with pytest.raises(BadSetting) as raised:
-        create_all(spark, Warehouse(folder), segment_ms=wrong)
+        create_all(Warehouse(folder, spark), segment_ms=wrong)
     assert (raised.value.field, raised.value.value) == ("segment_ms", wrong)
     assert not Path(folder).exists()
 
@@ -120,12 +120,12 @@ def test_a_folder_that_nobody_made_a_warehouse_is_refused(spark: SparkSession, f
     """A table of that name without our property would be cut into segments of a guessed span."""
     spark.range(1).write.format("delta").save(f"{folder}/segments")
     with pytest.raises(BadSetting):
-        segment_ms(spark, Warehouse(folder))
+        segment_ms(Warehouse(folder, spark))
 
 
 def test_lateness_is_from_the_bucket_to_the_commit_that_showed_it(spark: SparkSession, folder: str) -> None:
     """One row a delivery: also when two checkpoints counted batches from 0, and before a commit is noted."""
-    warehouse = Warehouse(folder)
+    warehouse = Warehouse(folder, spark)
     copytree(empty_warehouse(300_000), folder)
     same = {"topic": "t", "subscription": "s", "ledger_id": 0, "redelivery_count": 0, "cause": "due", "sequence": 1}
     same |= {"publish_time": T0, "life": 1}
@@ -148,7 +148,7 @@ def test_lateness_is_from_the_bucket_to_the_commit_that_showed_it(spark: SparkSe
     ]
     for table, rows in ((DELIVERIES, deliveries), (PUBLICATIONS, publications)):
         rows_of(spark, table.schema, *rows).write.format("delta").mode("append").save(warehouse.path(table))
-    found = lateness(spark, warehouse)
+    found = lateness(warehouse)
     assert {row["entry_id"]: row["late_ms"] for row in found.collect()} == wanted
     assert "payload" not in found.columns
 
@@ -159,7 +159,7 @@ def test_a_version_of_the_registry_can_be_read_however_old_it_is(spark: SparkSes
     subscribe(folder, Subscription("t", "z"))
     for entry in Path(folder, SUBSCRIPTIONS.name, "_delta_log").glob("*.json"):
         os.utime(entry, (0, 0))
-    assert [Warehouse(folder).read(spark, SUBSCRIPTIONS, version).count() for version in range(3)] == [0, 1, 2]
+    assert [Warehouse(folder, spark).read(SUBSCRIPTIONS, version).count() for version in range(3)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("vectors", ["false", "true"])
@@ -167,7 +167,7 @@ def test_the_registry_is_read_without_a_job_as_spark_reads_it(
     spark: SparkSession, folder: str, vectors: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At each of its versions, whoever wrote them: the command, SQL that changes lines, or SQL that deletes some."""
-    warehouse = Warehouse(copytree(empty_warehouse(300_000), folder))
+    warehouse = Warehouse(copytree(empty_warehouse(300_000), folder), spark)
     path = warehouse.path(SUBSCRIPTIONS)
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = '{vectors}')")
     for name, start in (("a", "earliest"), ("b", "latest"), ("c", "latest")):
@@ -176,7 +176,7 @@ def test_the_registry_is_read_without_a_job_as_spark_reads_it(
     lines.update("subscription = 'b'", {"active": "false"})
     lines.delete("subscription = 'a'")
     lines.update("subscription = 'c'", {"tick_ms": "7", "start": "'earliest'"})
-    registry = Registry(spark, warehouse)
+    registry = Registry(warehouse)
     versions = range(registry.version() + 1)
     with monkeypatch.context() as patch:
         patch.setattr(Warehouse, "read", lambda *_: pytest.fail("read by Spark"))
@@ -184,7 +184,7 @@ def test_the_registry_is_read_without_a_job_as_spark_reads_it(
     assert [sorted(name for _, name in each) for each in found[-4:]] == [[*"abc"], [*"ac"], ["c"], ["c"]]
     assert found[-1]["t", "c"].tick_ms == 7
     monkeypatch.setattr(Files, "local", lambda *_: None)
-    other, some = Registry(spark, warehouse), (0, *versions[-4:])
+    other, some = Registry(warehouse), (0, *versions[-4:])
     assert [other.at(version).subscriptions for version in some] == [found[version] for version in some]
 
 
@@ -192,17 +192,17 @@ def test_a_version_that_begins_before_a_cut_log_is_left_to_spark(
     spark: SparkSession, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Delta-rs gives what the rest of the log says for a version whose beginning is gone, which may be less."""
-    warehouse = Warehouse(copytree(empty_warehouse(300_000), folder))
+    warehouse = Warehouse(copytree(empty_warehouse(300_000), folder), spark)
     for number in range(4):
         subscribe(folder, Subscription("t", f"s{number}"))
-    assert len(Registry(spark, warehouse).at(4).lines) == 4
+    assert len(Registry(warehouse).at(4).lines) == 4
     log = Path(folder, SUBSCRIPTIONS.name, "_delta_log")
     spark.sql(f"ALTER TABLE delta.`{warehouse.path(SUBSCRIPTIONS)}` SET TBLPROPERTIES ('a' = 'b')")
     subscribe(folder, Subscription("t", "s4"))
     DeltaTable(warehouse.path(SUBSCRIPTIONS)).create_checkpoint()
     for version in range(5):
         (log / f"{version:020d}.json").unlink()
-    registry = Registry(spark, warehouse)
+    registry = Registry(warehouse)
     with monkeypatch.context() as patch:
         patch.setattr(Warehouse, "read", lambda *_: pytest.fail("read by Spark"))
         assert len(registry.at(registry.version()).lines) == 5

@@ -46,9 +46,9 @@ def ledgers(rows: pa.Table) -> list[tuple[int, int]]:
 class Dispatching:
     """A process that holds and lets go."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: Warehouse) -> None:
         """Begin with what the table has."""
-        self.backlog = Backlog(spark, warehouse, Sink(spark, warehouse, HELD, DISPATCH))
+        self.backlog = Backlog(warehouse, Sink(warehouse, HELD, DISPATCH))
         self.batch = 0
 
     def take(
@@ -64,16 +64,16 @@ class Dispatching:
 
 def test_what_is_held_is_let_go_in_order_by_whoever_comes_later(spark: SparkSession, folder: str) -> None:
     """Small files are merged, a run is cut where that is needed, and what is of a life that is over goes."""
-    warehouse = Warehouse(str(copytree(empty_warehouse(300_000), folder)))
-    assert before_held(spark, warehouse) == LAST_INSTANT_MS
-    held = Dispatching(spark, warehouse)
+    warehouse = Warehouse(str(copytree(empty_warehouse(300_000), folder)), spark)
+    assert before_held(warehouse) == LAST_INSTANT_MS
+    held = Dispatching(warehouse)
     assert held.take(runs(1), {}, LIVES).num_rows == 1
     for number in range(40, 0, -1):
         both = pa.concat_tables([runs(number), runs(number, name="other"), runs(7, name="free")])
         assert ledgers(held.take(both, HOLD, LIVES)) == [(7, 3)]
     assert len(open_table(warehouse.root, HELD).file_uris()) < 33
-    assert before_held(spark, warehouse) == 0
-    later = Dispatching(spark, warehouse)
+    assert before_held(warehouse) == 0
+    later = Dispatching(warehouse)
     assert later.backlog.waiting == {("t", name, 1): Share(120, 1, 40) for name in ("s", "other")}
     few = {S: Allowance(4), OTHER: Allowance(0)}
     assert ledgers(later.take(runs(0), few, LIVES)) == [(0, 3), (1, 1)]
@@ -81,12 +81,12 @@ def test_what_is_held_is_let_go_in_order_by_whoever_comes_later(spark: SparkSess
     assert ledgers(later.take(runs(), {S: Allowance(EVERYTHING, 3)}, LIVES)) == [(2, 1), (3, 3)]
     rest = later.take(runs(), {S: Allowance(EVERYTHING)}, {S: 1, OTHER: 2})
     assert ledgers(rest) == [(number, 3) for number in range(4, 41)]
-    assert Dispatching(spark, warehouse).backlog.waiting == {}
+    assert Dispatching(warehouse).backlog.waiting == {}
     assert open_table(warehouse.root, HELD).file_uris() == []
     # It is taken out, and not visible.
-    assert before_held(spark, warehouse) == 0
-    Sink(spark, warehouse, DELIVERIES, DISPATCH).commit([], "owner", later.batch, {"source": (0, -1)})
-    assert before_held(spark, warehouse) == LAST_INSTANT_MS
+    assert before_held(warehouse) == 0
+    Sink(warehouse, DELIVERIES, DISPATCH).commit([], "owner", later.batch, {"source": (0, -1)})
+    assert before_held(warehouse) == LAST_INSTANT_MS
 
 
 @pytest.mark.parametrize("foreign", [False, True])
@@ -97,9 +97,9 @@ def test_what_a_note_on_the_shelf_says_of_the_backlog_is_done_once(
 
     Somebody else may have added a version without a note meanwhile, as a VACUUM or a property does.
     """
-    warehouse = Warehouse(str(copytree(empty_warehouse(300_000), folder)))
-    shelf, dispatching = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)), Dispatching(spark, warehouse)
-    finish(spark, warehouse, shelf)
+    warehouse = Warehouse(str(copytree(empty_warehouse(300_000), folder)), spark)
+    shelf, dispatching = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)), Dispatching(warehouse)
+    finish(warehouse, shelf)
     dispatching.take(runs(1, 2), HOLD, LIVES)
     _, change = dispatching.backlog.split_by_allowance(runs(3), {S: Allowance(3), OTHER: Allowance(0)}, LIVES)
     held = dispatching.backlog.written(change)
@@ -107,13 +107,13 @@ def test_what_a_note_on_the_shelf_says_of_the_backlog_is_done_once(
     if foreign:
         open_table(warehouse.root, HELD).alter.set_table_properties({"delta.checkpointInterval": "7"})
     for _ in range(2):
-        finish(spark, warehouse, shelf)
-        again = Dispatching(spark, warehouse)
+        finish(warehouse, shelf)
+        again = Dispatching(warehouse)
         assert again.backlog.waiting == {("t", "s", 1): Share(6, 2, 3)}
     assert again.backlog.version == held.version + 1 + foreign
     again.take(runs(4), HOLD, LIVES)
-    finish(spark, warehouse, shelf)
-    assert Dispatching(spark, warehouse).backlog.waiting == {("t", "s", 1): Share(9, 2, 4)}
+    finish(warehouse, shelf)
+    assert Dispatching(warehouse).backlog.waiting == {("t", "s", 1): Share(9, 2, 4)}
 
 
 def test_runs_of_some_subscriptions_are_parted_from_the_others_by_spark(spark: SparkSession) -> None:

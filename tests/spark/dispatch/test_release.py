@@ -27,7 +27,6 @@ from pipeline.dispatch.release import LOOKED_UP
 from pipeline.dispatch.release_local import Found, LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease, looked_up
 from pipeline.storage.arrays import arrow_schema
-from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import whole
 from schemas import CLOSED, DELIVERIES, MESSAGES, REDELIVERY, Table
 from tests.support.rows import T0, arrow_messages, messages, runs
@@ -99,23 +98,23 @@ def _closed(draw: random.Random) -> Row:
     return run | columns | {"last_entry": run["first_entry"] + 30}
 
 
-def closed_in(spark: SparkSession, warehouse: Warehouse, version: int = -1) -> Closed:
+def closed_in(warehouse: Warehouse, version: int = -1) -> Closed:
     """What `closed` says to a batch."""
-    return Closed(ClosedLog(spark, warehouse), version)
+    return Closed(ClosedLog(warehouse), version)
 
 
-def by_spark(spark: SparkSession, warehouse: Warehouse) -> Release | None:
+def by_spark(warehouse: Warehouse) -> Release | None:
     """The release as Spark makes it."""
-    log, closed = MessageLog(spark, warehouse), closed_in(spark, warehouse)
-    return SparkRelease.of(warehouse.read(spark, REDELIVERY), LIVES, log, closed, PRIORITIES)
+    log, closed = MessageLog(warehouse), closed_in(warehouse)
+    return SparkRelease.of(warehouse.read(REDELIVERY), LIVES, log, closed, PRIORITIES)
 
 
-def in_the_driver(spark: SparkSession, warehouse: Warehouse, most: int = 10_000) -> Release | None:
+def in_the_driver(warehouse: Warehouse, most: int = 10_000) -> Release | None:
     """The release as the driver makes it."""
     settings = Settings(driver_rows=most)
-    rows = local_runs(session_files(spark), warehouse, Position(0, 0, -1), Position(0, 3, -1), settings)
-    closed = closed_in(spark, warehouse)
-    return LocalRelease.of(rows, LIVES, MessageLog(spark, warehouse), settings, closed, PRIORITIES)
+    rows = local_runs(warehouse.files, warehouse, Position(0, 0, -1), Position(0, 3, -1), settings)
+    closed = closed_in(warehouse)
+    return LocalRelease.of(rows, LIVES, MessageLog(warehouse), settings, closed, PRIORITIES)
 
 
 def rows_of(found: DataFrame | pa.Table) -> list[Row]:
@@ -137,7 +136,7 @@ def rows_of(found: DataFrame | pa.Table) -> list[Row]:
     ],
 )
 def test_the_same_rows_in_the_same_parts(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, now: int, tasks: int
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, now: int, tasks: int
 ) -> None:
     """Order and numbers too; what is due later lies in later parts. Whether payloads are held does not matter."""
     if tasks > 1:
@@ -146,12 +145,12 @@ def test_the_same_rows_in_the_same_parts(
     settings = Settings(partitions=tasks, rows_per_task=20, publish_ms=BUCKET_MS)
     ways = []
     for make in (by_spark, in_the_driver):
-        release = make(spark, warehouse)
+        release = make(warehouse)
         assert release is not None
         if isinstance(release, LocalRelease):
             assert (release.matches.messages.texts.held is None) is (tasks > 1)
         path = warehouse.path(DELIVERIES)
-        parts = release.write(Appender(spark, path, DELIVERIES), settings, 7, now)
+        parts = release.write(Appender(warehouse.spark, path, DELIVERIES), settings, 7, now)
         rows = [[_read(Path(path, file.path)) for file in part.files] for part in parts]
         spans = [(part.first_due, part.last_due, part.count) for part in parts]
         ways.append((spans, [[row for file in part for row in file] for part in rows], release.window.positions))
@@ -176,14 +175,12 @@ def _read(path: Path) -> list[Row]:
     return rows_of(pq.ParquetFile(path).read())
 
 
-def test_what_is_closed_does_not_come_again_and_what_comes_late_is_found(
-    spark: SparkSession, warehouse: Warehouse
-) -> None:
+def test_what_is_closed_does_not_come_again_and_what_comes_late_is_found(warehouse: Warehouse) -> None:
     """Position by position, as the tables say it. First deliveries stay, and so do other counts of a position."""
     keys = ("topic", "subscription", "life", "ledger_id", "redelivery_count")
 
     def singles(table: Table, version: int | None = None) -> set[tuple[Any, ...]]:
-        found = warehouse.read(spark, table, version).collect()
+        found = warehouse.read(table, version).collect()
         return {
             (*(row[name] for name in keys), entry)
             for row in found
@@ -191,10 +188,10 @@ def test_what_is_closed_does_not_come_again_and_what_comes_late_is_found(
         }
 
     asked, closed = {each for each in singles(REDELIVERY) if each[2] == 2 and each[1] != "gone"}, singles(CLOSED)
-    log = {(row["topic"], row["ledger_id"], row["entry_id"]) for row in warehouse.read(spark, MESSAGES).collect()}
+    log = {(row["topic"], row["ledger_id"], row["entry_id"]) for row in warehouse.read(MESSAGES).collect()}
     left = {each for each in asked if not each[4] or each not in closed}
     wanted = {each for each in left if (each[0], each[3], each[5]) in log}
-    release = in_the_driver(spark, warehouse)
+    release = in_the_driver(warehouse)
     assert isinstance(release, LocalRelease)
     rows = release._deliveries(0, len(release.matches.found), 0).to_pylist()
     assert {(*(row[name] for name in keys), row["entry_id"]) for row in rows} == wanted
@@ -202,27 +199,25 @@ def test_what_is_closed_does_not_come_again_and_what_comes_late_is_found(
 
 
 @pytest.mark.parametrize("version", [1, 99])
-def test_a_batch_that_is_repeated_follows_the_version_that_it_noted(
-    spark: SparkSession, warehouse: Warehouse, version: int
-) -> None:
+def test_a_batch_that_is_repeated_follows_the_version_that_it_noted(warehouse: Warehouse, version: int) -> None:
     """What was closed since is in it; when that version is gone, what is closed now counts."""
     everywhere, settings = [Bounds()], Settings()
-    rows = closed_in(spark, warehouse, version).rows(everywhere, settings)
-    frame = closed_in(spark, warehouse, version).frame(everywhere).toArrow()
-    wanted = warehouse.read(spark, CLOSED, 1 if version == 1 else None).toArrow()
+    rows = closed_in(warehouse, version).rows(everywhere, settings)
+    frame = closed_in(warehouse, version).frame(everywhere).toArrow()
+    wanted = warehouse.read(CLOSED, 1 if version == 1 else None).toArrow()
     assert sorted(rows_of(rows), key=str) == sorted(rows_of(frame), key=str) == sorted(rows_of(wanted), key=str)
-    first = closed_in(spark, warehouse)
+    first = closed_in(warehouse)
     assert first.rows(everywhere, settings).num_rows == 49
     assert first.version == 2
     with pytest.raises(NotInDriver):
-        closed_in(spark, warehouse, version).rows(everywhere, Settings(driver_rows=30))
+        closed_in(warehouse, version).rows(everywhere, Settings(driver_rows=30))
 
 
-def test_the_same_positions_are_missing(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_the_same_positions_are_missing(warehouse: Warehouse) -> None:
     """What has no message, and what the log has under another topic."""
 
-    def missing(make: Callable[[SparkSession, Warehouse], Release | None]) -> list[Row]:
-        release = make(spark, warehouse)
+    def missing(make: Callable[[Warehouse], Release | None]) -> list[Row]:
+        release = make(warehouse)
         assert release is not None
         return sorted(rows_of(release.missing(7)), key=str)
 
@@ -231,12 +226,12 @@ def test_the_same_positions_are_missing(spark: SparkSession, warehouse: Warehous
     assert {row["reason"] for row in found} == {"message_missing"}
 
 
-def test_the_messages_of_runs_are_looked_up_alike(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_the_messages_of_runs_are_looked_up_alike(warehouse: Warehouse) -> None:
     """By the number of the run; redeliveries, and runs of other topics in the same ledger, are among them."""
-    log, settings = MessageLog(spark, warehouse), Settings()
-    batch = local_runs(session_files(spark), warehouse, Position(0, 0, -1), Position(0, 3, -1), settings)
+    log, settings = MessageLog(warehouse), Settings()
+    batch = local_runs(warehouse.files, warehouse, Position(0, 0, -1), Position(0, 3, -1), settings)
     here = pa.concat_tables(list(Found.of(batch, log, settings).pieces()))
-    by_spark = looked_up(spark, batch, log)
+    by_spark = looked_up(warehouse.spark, batch, log)
     assert here.column_names == by_spark.column_names == list(LOOKED_UP)
     sides = (sorted(map(str, each.cast(here.schema).to_pylist())) for each in (here, by_spark))
     mine, other = sides
@@ -244,20 +239,20 @@ def test_the_messages_of_runs_are_looked_up_alike(spark: SparkSession, warehouse
     assert len(mine) > batch.num_rows
 
 
-def test_nobody_listens(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_nobody_listens(warehouse: Warehouse) -> None:
     """A batch of runs of subscriptions that are gone is no release."""
-    rows = local_runs(session_files(spark), warehouse, Position(0, 0, -1), Position(0, 3, -1), Settings())
-    log, closed = MessageLog(spark, warehouse), closed_in(spark, warehouse)
+    rows = local_runs(warehouse.files, warehouse, Position(0, 0, -1), Position(0, 3, -1), Settings())
+    log, closed = MessageLog(warehouse), closed_in(warehouse)
     assert LocalRelease.of(rows, {}, log, Settings(), closed) is None
-    assert SparkRelease.of(warehouse.read(spark, REDELIVERY), {}, log, closed) is None
+    assert SparkRelease.of(warehouse.read(REDELIVERY), {}, log, closed) is None
     assert closed.version == -1
 
 
 @pytest.mark.parametrize("most", [0, 60, 61, 100])
-def test_what_is_too_large_is_left_to_spark(spark: SparkSession, warehouse: Warehouse, most: int) -> None:
+def test_what_is_too_large_is_left_to_spark(warehouse: Warehouse, most: int) -> None:
     """Too many runs, known from the log; or too many positions."""
     with pytest.raises(NotInDriver):
-        in_the_driver(spark, warehouse, most)
+        in_the_driver(warehouse, most)
 
 
 class Log:
@@ -348,9 +343,9 @@ def test_row_groups_that_hold_nothing_of_it_are_passed_over(
     [((0, -1), (3, -1), 61), ((1, -1), (2, -1), 1), ((1, 0), (2, 0), 60), ((2, 0), (3, -1), 0), ((1, -1), (1, 0), 1)],
 )
 def test_a_batch_takes_the_files_between_its_ends(
-    spark: SparkSession, warehouse: Warehouse, begin: tuple[int, int], end: tuple[int, int], count: int
+    warehouse: Warehouse, begin: tuple[int, int], end: tuple[int, int], count: int
 ) -> None:
     """By version, and by the place of a file in it."""
-    rows = local_runs(session_files(spark), warehouse, Position(0, *begin), Position(0, *end), Settings())
+    rows = local_runs(warehouse.files, warehouse, Position(0, *begin), Position(0, *end), Settings())
     assert rows.num_rows == count
     assert rows.schema == arrow_schema(REDELIVERY.schema)

@@ -69,7 +69,7 @@ class Job:
 
     def rebuild(self) -> None:
         """Dispatch loses its checkpoint."""
-        rebuild(self.spark, Warehouse(self.root), DISPATCH, Options(VIRTUAL))
+        rebuild(Warehouse(self.root, self.spark), DISPATCH, Options(VIRTUAL))
         self.stages.restart(DISPATCH)
 
     def delete(self, condition: str) -> None:

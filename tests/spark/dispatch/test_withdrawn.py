@@ -86,9 +86,9 @@ def cancelled(ledger: int, due: int, **more: Any) -> dict[str, Any]:  # noqa: AN
 
 def test_rows_that_come_are_told_apart_from_those_that_were_there(spark: SparkSession, tmp_path: Path) -> None:
     """Who follows millions of commanded positions takes in a new command for what it is."""
-    warehouse = Warehouse(str(tmp_path))
+    warehouse = Warehouse(str(tmp_path), spark)
     create_all(warehouse.root)
-    log = CommandLog(spark, warehouse)
+    log = CommandLog(warehouse)
 
     def ledgers(seen: Commanded) -> tuple[list[int], bool]:
         return sorted(seen.rows.column("ledger_id").to_pylist()), seen.anew
@@ -112,9 +112,9 @@ def test_the_log_of_commands_is_followed_and_what_is_below_the_mark_is_not_held(
 
     A row that cannot be followed changes nothing.
     """
-    warehouse = Warehouse(str(tmp_path))
+    warehouse = Warehouse(str(tmp_path), spark)
     create_all(warehouse.root)
-    log = WithdrawnLog(spark, warehouse)
+    log = WithdrawnLog(warehouse)
     assert log.look() == Withdrawn(0)
     put(warehouse.root, COMMANDS, cancelled(3, T0), cancelled(4, T0 + 9), cancelled(5, T0, last_entry=None))
     held = log.look()
@@ -127,5 +127,5 @@ def test_the_log_of_commands_is_followed_and_what_is_below_the_mark_is_not_held(
     assert {ledger for each in log.look().parts.values() for ledger, _ in each.by_ledger()} == {3, 6}
     raise_to(Files(), warehouse.root, SettledMark(T0, 6, 1))
     put(warehouse.root, COMMANDS, cancelled(7, T0))
-    for each in (log, WithdrawnLog(spark, warehouse)):
+    for each in (log, WithdrawnLog(warehouse)):
         assert {ledger for of in each.look().parts.values() for ledger, _ in of.by_ledger()} == {6, 7}

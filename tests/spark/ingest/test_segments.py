@@ -102,12 +102,12 @@ def test_rows_fit_the_table(log: DataFrame) -> None:
 def test_the_driver_makes_the_rows_that_spark_makes(spark: SparkSession, log: DataFrame, folder: str) -> None:
     """All kinds at once."""
     create_all(folder)
-    warehouse = Warehouse(folder)
+    warehouse = Warehouse(folder, spark)
     log.write.format("delta").mode("append").save(warehouse.path(MESSAGES))
     registered = dict([member("t", "s", 8), member("t", "late", earliest=True), member("t", "coarse", 1_000)])
     lives = {("t", "s"): Incarnation(1, 0, 8), ("t", "coarse"): Incarnation(3, 6, 1_000)}
     members, kinds = Membership.of(registered, lives, 5), frozenset({NEAR, LOAD, BACKFILL})
-    files = MessageLog(spark, warehouse)
+    files = MessageLog(warehouse)
     rows = pa.concat_tables(pieces(local_segment_rows(files, members, SPAN, SEGMENT, kinds), 1 << 20))
     wanted = segment_rows(log, members, SPAN, SEGMENT, kinds)
     assert said(spark.createDataFrame(rows)) == said(wanted)

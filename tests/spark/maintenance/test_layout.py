@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as RustTable
-from pyspark.sql import SparkSession
 
 from pipeline.client.create import create_all
 from pipeline.config.routes import NotInDriver
@@ -40,7 +39,7 @@ def made() -> str:
     folder = mkdtemp()
     create_all(folder)
     spread = ([T0 + FILES * row + number for row in range(ROWS)] for number in range(FILES))
-    _append(session(), Warehouse(folder), *spread)
+    _append(Warehouse(folder, session()), *spread)
     return folder
 
 
@@ -62,13 +61,13 @@ def writes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return str(request.param)
 
 
-def _append(spark: SparkSession, warehouse: Warehouse, *files: list[int]) -> None:
+def _append(warehouse: Warehouse, *files: list[int]) -> None:
     """Files with messages that are due then; each is a ledger of its own."""
     pieces = [
         [{"ledger_id": number, "entry_id": entry, "due_time": ms} for entry, ms in enumerate(due)]
         for number, due in enumerate(files)
     ]
-    appender = Appender(spark, warehouse.path(MESSAGES), MESSAGES)
+    appender = Appender(warehouse.spark, warehouse.path(MESSAGES), MESSAGES)
     appender.commit(appender.put(arrow_messages(*rows) for rows in pieces), "")
 
 
@@ -77,50 +76,48 @@ def _rows(path: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.usefixtures("writes")
-def test_a_release_opens_few_files_afterwards(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_a_release_opens_few_files_afterwards(warehouse: Warehouse) -> None:
     """The rows are the same for every reader; who followed the table from before sees them in their new files."""
-    path, log = warehouse.path(MESSAGES), MessageLog(spark, warehouse)
+    path, log = warehouse.path(MESSAGES), MessageLog(warehouse)
     before, soon = _rows(path), [Bounds(first_due=T0 + 100, last_due=T0 + 104)]
     assert len(log.readable_paths(log.files(soon)) or ()) == FILES
-    assert cluster(spark, warehouse, 0, ANY_SIZE) == (FILES, 1)
+    assert cluster(warehouse, 0, ANY_SIZE) == (FILES, 1)
     assert len(log.readable_paths(log.files(soon)) or ()) == 1
     assert _rows(path) == before
-    assert spark.read.format("delta").load(path).count() == len(before)
-    assert not is_new(spark, warehouse, MESSAGES)
-    assert cluster(spark, warehouse, 0, ANY_SIZE) == (0, 0)
+    assert warehouse.spark.read.format("delta").load(path).count() == len(before)
+    assert not is_new(warehouse, MESSAGES)
+    assert cluster(warehouse, 0, ANY_SIZE) == (0, 0)
 
 
 @pytest.mark.usefixtures("writes")
-def test_a_round_sorts_so_many_bytes(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_a_round_sorts_so_many_bytes(warehouse: Warehouse) -> None:
     """The next one goes on; files that were sorted together are not sorted again."""
-    sizes = [each["size"] for each in TableLog(spark, warehouse.path(MESSAGES)).files()[1]]
+    sizes = [each["size"] for each in TableLog(warehouse.spark, warehouse.path(MESSAGES)).files()[1]]
     before = _rows(warehouse.path(MESSAGES))
-    assert cluster(spark, warehouse, 0, max(sizes) * 4) == (4, 1)
-    assert cluster(spark, warehouse, 0, max(sizes) * 4)[0] >= 2
-    assert cluster(spark, warehouse, 0, max(sizes) * 4) == (0, 0)
+    assert cluster(warehouse, 0, max(sizes) * 4) == (4, 1)
+    assert cluster(warehouse, 0, max(sizes) * 4)[0] >= 2
+    assert cluster(warehouse, 0, max(sizes) * 4) == (0, 0)
     assert _rows(warehouse.path(MESSAGES)) == before
 
 
-def test_what_others_append_meanwhile_stays(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, writes: str
-) -> None:
+def test_what_others_append_meanwhile_stays(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, writes: str) -> None:
     """Ingest goes on while messages are sorted."""
     write = getattr(Appender, writes)
 
     def slowly(appender: Appender, *words: Any) -> Any:  # noqa: ANN401 - whatever it takes and gives
         monkeypatch.setattr(Appender, writes, write)
         found = write(appender, *words)
-        _append(spark, warehouse, [T0 + FILES * ROWS])
+        _append(warehouse, [T0 + FILES * ROWS])
         return found
 
     monkeypatch.setattr(Appender, writes, slowly)
-    assert cluster(spark, warehouse, 0, ANY_SIZE) == (FILES, 1)
+    assert cluster(warehouse, 0, ANY_SIZE) == (FILES, 1)
     assert len(_rows(warehouse.path(MESSAGES))) == FILES * ROWS + 1
 
 
 @pytest.mark.parametrize("how", ["a row is deleted", "rows are lost", "a file is gone"])
 def test_files_that_are_not_what_they_were_are_left_as_they_are(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, writes: str, how: str
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, writes: str, how: str
 ) -> None:
     """Somebody deletes rows meanwhile: they would come back. Or the new files have fewer rows, or none any more."""
     path, write = warehouse.path(MESSAGES), getattr(Appender, writes)
@@ -132,18 +129,16 @@ def test_files_that_are_not_what_they_were_are_left_as_they_are(
             found = write(appender, rows)
             Path(path, found[0].path).unlink()
             return found
-        DeltaTable.forPath(spark, path).delete("ledger_id = 3 AND entry_id = 5")
+        DeltaTable.forPath(warehouse.spark, path).delete("ledger_id = 3 AND entry_id = 5")
         return write(appender, rows)
 
     monkeypatch.setattr(Appender, writes, worse)
-    assert cluster(spark, warehouse, 0, ANY_SIZE) == (0, 0)
+    assert cluster(warehouse, 0, ANY_SIZE) == (0, 0)
     assert len(_rows(path)) == FILES * ROWS - (how == "a row is deleted")
-    assert len(TableLog(spark, path).files()[1]) == FILES
+    assert len(TableLog(warehouse.spark, path).files()[1]) == FILES
 
 
-def test_what_was_written_before_an_error_goes(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_written_before_an_error_goes(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that is full in the middle of a piece of work would be fuller after each round."""
     put, pieces = Appender.put, list[int]()
 
@@ -155,14 +150,14 @@ def test_what_was_written_before_an_error_goes(
 
     before = sorted(Path(warehouse.path(MESSAGES)).rglob("*.parquet"))
     monkeypatch.setattr(Appender, "put", full)
-    table = Rewriting.of(spark, warehouse, MESSAGES)
+    table = Rewriting.of(warehouse, MESSAGES)
     with pytest.raises(OSError, match="No space"):
         table.write([file["path"] for file in table.files], 3)
     assert sorted(Path(warehouse.path(MESSAGES)).rglob("*.parquet")) == before
 
 
 def test_an_error_while_messages_are_sorted_ends_no_round(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, writes: str
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, writes: str
 ) -> None:
     """A full disk would stay full: what frees it comes afterwards."""
 
@@ -170,36 +165,34 @@ def test_an_error_while_messages_are_sorted_ends_no_round(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Appender, writes, full)
-    done = list(maintain(spark, warehouse, Upkeep(), wall_ms()))
+    done = list(maintain(warehouse, Upkeep(), wall_ms()))
     assert [each.table for each in done] == [table.name for table in TABLES]
 
 
 @pytest.mark.usefixtures("writes")
-def test_small_files_become_one_with_the_same_rows(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_small_files_become_one_with_the_same_rows(warehouse: Warehouse) -> None:
     """A release then opens one file, and whoever lists the table one as well; nothing is left for a second time."""
     path = warehouse.path(MESSAGES)
     before = _rows(path)
-    assert compact(own_session(spark), warehouse, MESSAGES) == (FILES, 1)
+    assert compact(warehouse.within(own_session(warehouse.spark)), MESSAGES) == (FILES, 1)
     assert _rows(path) == before
-    assert not is_new(spark, warehouse, MESSAGES)
-    assert compact(own_session(spark), warehouse, MESSAGES) == (0, 0)
+    assert not is_new(warehouse, MESSAGES)
+    assert compact(warehouse.within(own_session(warehouse.spark)), MESSAGES) == (0, 0)
 
 
-def test_files_of_messages_are_merged_in_the_order_of_their_due_times(
-    spark: SparkSession, warehouse: Warehouse
-) -> None:
+def test_files_of_messages_are_merged_in_the_order_of_their_due_times(warehouse: Warehouse) -> None:
     """So that a release reads a row group, and not all of them."""
-    compact(spark, warehouse, MESSAGES)
+    compact(warehouse, MESSAGES)
     (only,) = RustTable(warehouse.path(MESSAGES)).file_uris()
     rows = pq.read_table(only, columns=["due_time", "ledger_id", "entry_id"]).to_pylist()
     assert rows == sorted(rows, key=lambda row: tuple(row.values()))
 
 
-def test_a_table_with_columns_of_somebody_else_keeps_them(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_a_table_with_columns_of_somebody_else_keeps_them(warehouse: Warehouse) -> None:
     """Producers may have added some to the inbox, and what is in them is theirs."""
     path = warehouse.path(INBOX)
-    rows = spark.range(3).selectExpr("'t' AS topic", "id AS extra").coalesce(1)
+    rows = warehouse.spark.range(3).selectExpr("'t' AS topic", "id AS extra").coalesce(1)
     for _ in range(2):
         rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
-    assert compact(own_session(spark), warehouse, INBOX) == (2, 1)
-    assert sorted(row.extra for row in spark.read.format("delta").load(path).collect()) == [0, 0, 1, 1, 2, 2]
+    assert compact(warehouse.within(own_session(warehouse.spark)), INBOX) == (2, 1)
+    assert sorted(row.extra for row in warehouse.spark.read.format("delta").load(path).collect()) == [0, 0, 1, 1, 2, 2]

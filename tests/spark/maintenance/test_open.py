@@ -34,6 +34,7 @@ from tests.support.acknowledged import acknowledges, settled
 from tests.support.client import at, delivery_row, message_row, new_warehouse, put
 from tests.support.settled import NOW, released
 from tests.support.settled import at as positions
+from tests.support.spark import session
 
 OLD, MARK = 1_000, 2_000
 LEDGER, COUNT = 7, 10
@@ -48,7 +49,7 @@ def _redelivery(first: int, last: int, count: int = 0, due: int = OLD, ledger: i
 @pytest.fixture
 def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
     """Ten messages of a ledger, released in two runs, delivered, and old: the mark is above them."""
-    made = Warehouse(str(tmp_path / "warehouse"))
+    made = Warehouse(str(tmp_path / "warehouse"), session())
     new_warehouse(made.root)
     sent = [message_row(LEDGER, entry, OLD) for entry in range(COUNT)]
     put(made.root, MESSAGES, *sent)
@@ -61,9 +62,9 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
     return made
 
 
-def _round(spark: SparkSession, warehouse: Warehouse, letters_ms: int = 0) -> dict[str, Done]:
+def _round(warehouse: Warehouse, letters_ms: int = 0) -> dict[str, Done]:
     upkeep = Upkeep(retain_ms=HOUR_MS, retain_deliveries_ms=HOUR_MS, retain_dead_letters_ms=letters_ms)
-    return {done.table: done for done in maintain(spark, warehouse, upkeep, wall_ms())}
+    return {done.table: done for done in maintain(warehouse, upkeep, wall_ms())}
 
 
 def _entries(warehouse: Warehouse, table: Table) -> list[int]:
@@ -80,47 +81,44 @@ def _open(*entries: int) -> Outstanding:
     return state
 
 
-def test_what_is_open_stays_its_neighbours_go_and_it_goes_when_it_is_settled(
-    spark: SparkSession, warehouse: Warehouse
-) -> None:
+def test_what_is_open_stays_its_neighbours_go_and_it_goes_when_it_is_settled(warehouse: Warehouse) -> None:
     """Entry 2 is outstanding, entry 6 waits: releases and deliveries stay with them. The last takes its file along."""
     state = _open(2, 6)
     state.handle(Nack(positions((LEDGER, 6, 6)), 0), now=NOW)
     acknowledges(warehouse.root)
     settled(warehouse.root, state, read={"released": 1})
-    done = _round(spark, warehouse)
+    done = _round(warehouse)
     assert {step for each in done.values() for step in each.failed} == set()
     assert (_entries(warehouse, MESSAGES), _entries(warehouse, DELIVERIES)) == ([2, 6], [2, 6])
     assert _entries(warehouse, REDELIVERY) == [0, 5]
     assert [done[table.name].rows for table in (MESSAGES, REDELIVERY, DELIVERIES)] == [8, 0, 8]
     settled(warehouse.root, _open(6), batch=1, read={"released": 1})
-    assert _round(spark, warehouse)[MESSAGES.name].rows == 1
+    assert _round(warehouse)[MESSAGES.name].rows == 1
     assert (_entries(warehouse, MESSAGES), _entries(warehouse, REDELIVERY)) == ([6], [5])
     settled(warehouse.root, _open(), batch=2, read={"released": 1}, gone=(0,))
-    _round(spark, warehouse)
+    _round(warehouse)
     assert [_entries(warehouse, table) for table in (MESSAGES, REDELIVERY, DELIVERIES)] == [[], [], []]
 
 
-def test_a_file_of_which_most_stays_is_left_as_it_is(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_a_file_of_which_most_stays_is_left_as_it_is(warehouse: Warehouse) -> None:
     """Else each acknowledgement of an old message would copy all that lies beside it."""
     acknowledges(warehouse.root)
     settled(warehouse.root, _open(0, 1, 2, 3, 4, 5), read={"released": 1})
     before = RustTable(warehouse.path(MESSAGES)).file_uris()
-    assert _round(spark, warehouse)[MESSAGES.name].rows == 0
+    assert _round(warehouse)[MESSAGES.name].rows == 0
     assert RustTable(warehouse.path(MESSAGES)).file_uris() == before
 
 
-def test_without_acknowledgement_all_goes(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_without_acknowledgement_all_goes(warehouse: Warehouse) -> None:
     """Also what a subscription left open that does not acknowledge any more."""
     acknowledges(warehouse.root, policies=Policies())
     settled(warehouse.root, _open(2), read={"released": 1})
-    _round(spark, warehouse)
+    _round(warehouse)
     assert [_entries(warehouse, table) for table in (MESSAGES, REDELIVERY, DELIVERIES)] == [[], [], []]
 
 
 @pytest.mark.parametrize(("by_spark", "outstanding"), [(True, ()), (False, ()), (False, (2,))])
 def test_dead_letters_have_a_retention_of_their_own(
-    spark: SparkSession,
     warehouse: Warehouse,
     by_spark: bool,  # noqa: FBT001 - what is counted differs
     outstanding: tuple[int, ...],
@@ -133,41 +131,41 @@ def test_dead_letters_have_a_retention_of_their_own(
     put(warehouse.root, MESSAGES, message_row(LEDGER, 20, OLD, topic=dead), message_row(LEDGER, 21, 1, topic=dead))
     acknowledges(warehouse.root, policies=Policies(ack=True, max_redeliveries=1, dead_letter_topic=dead))
     settled(warehouse.root, _open(*outstanding), read={"released": 1})
-    _round(spark, warehouse, letters_ms=HOUR_MS + MARK - OLD + 1)
+    _round(warehouse, letters_ms=HOUR_MS + MARK - OLD + 1)
     assert _entries(warehouse, MESSAGES) == [*outstanding, 20]
-    _round(spark, warehouse, letters_ms=HOUR_MS)
+    _round(warehouse, letters_ms=HOUR_MS)
     assert _entries(warehouse, MESSAGES) == [*outstanding]
 
 
-def test_while_settle_stands_still_nothing_goes(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_while_settle_stands_still_nothing_goes(warehouse: Warehouse) -> None:
     """What was released and it has not read may be open."""
     acknowledges(warehouse.root)
     settled(warehouse.root, _open(), read={"released": -1})
-    _round(spark, warehouse)
+    _round(warehouse)
     assert len(_entries(warehouse, MESSAGES)) == COUNT
 
 
-def test_a_cursor_that_cannot_be_read_stops_the_deleting_alone(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_a_cursor_that_cannot_be_read_stops_the_deleting_alone(warehouse: Warehouse) -> None:
     """Nobody knows what is open; logs are cut and files merged as ever."""
     acknowledges(warehouse.root)
     settled(warehouse.root, _open(2), read={"released": 1})
     torn = {"topic": "t", "subscription": "s", "life": 1, "block": 0, "batch_id": 1, "events": 0, "released": 1}
     put(warehouse.root, CURSORS, torn | {"bytes": b"torn"})
-    done = _round(spark, warehouse)
+    done = _round(warehouse)
     assert [each.table for each in done.values() if each.failed] == [CURSORS.name]
     assert len(_entries(warehouse, MESSAGES)) == COUNT
 
 
-def test_a_redelivery_goes_when_its_own_time_is_long_past(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_a_redelivery_goes_when_its_own_time_is_long_past(warehouse: Warehouse) -> None:
     """Its message was due long before; a rebuild must find that the redelivery was released."""
     put(warehouse.root, REDELIVERY, _redelivery(1, 1, 1, MARK + 1), _redelivery(3, 3, 1, MARK))
     acknowledges(warehouse.root)
     settled(warehouse.root, _open(), read={"released": 2})
-    _round(spark, warehouse)
+    _round(warehouse)
     assert _entries(warehouse, REDELIVERY) == [1]
 
 
-def test_what_dispatch_must_leave_out_is_told_until_it_has_passed_it(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_what_dispatch_must_leave_out_is_told_until_it_has_passed_it(warehouse: Warehouse) -> None:
     """Ledger 7 has a redelivery in `redelivery`, in ledger 8 one waits; both were acknowledged. Ledger 9 is done."""
     closed = {"topic": "t", "subscription": "s", "life": 1, "first_entry": 0, "last_entry": 0, "redelivery_count": 1}
     closed |= {"cause": "ack", "batch_id": 0}
@@ -178,13 +176,13 @@ def test_what_dispatch_must_leave_out_is_told_until_it_has_passed_it(spark: Spar
     state.handle(Nack(positions((8, 0, 0)), 0), Ack(positions((8, 0, 0))), now=NOW)
     acknowledges(warehouse.root)
     settled(warehouse.root, state, read={"released": 2})
-    assert _round(spark, warehouse)[CLOSED.name].rows == 1
+    assert _round(warehouse)[CLOSED.name].rows == 1
     left = RustTable(warehouse.path(CLOSED)).to_pyarrow_table(columns=["ledger_id"])["ledger_id"].to_pylist()
     assert sorted(left) == [7, 8, 10]
 
 
 def test_events_go_when_settle_has_read_them_and_they_are_an_hour_old(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A clock of a consumer may say anything, or nothing."""
     now = wall_ms()
@@ -195,32 +193,30 @@ def test_events_go_when_settle_has_read_them_and_they_are_an_hour_old(
     monkeypatch.setattr(layout, "unread", readers.unread)
     acknowledges(warehouse.root)
     settled(warehouse.root, _open(), read={"events": 2, "released": 1})
-    assert _round(spark, warehouse)[CONSUMER_EVENTS.name].rows == 1
+    assert _round(warehouse)[CONSUMER_EVENTS.name].rows == 1
     settled(warehouse.root, _open(), batch=1, read={"events": 5, "released": 1})
-    assert _round(spark, warehouse)[CONSUMER_EVENTS.name].rows == 3
+    assert _round(warehouse)[CONSUMER_EVENTS.name].rows == 3
 
 
 def test_settle_holds_what_it_has_not_read(spark: SparkSession, tmp_path: Path) -> None:
     """The logs of its three sources; nothing while nobody acknowledges."""
-    warehouse = Warehouse(str(tmp_path / "held"))
+    warehouse = Warehouse(str(tmp_path / "held"), spark)
     new_warehouse(warehouse.root)
     followed = (CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH)
     for _ in range(5):
         put(warehouse.root, REDELIVERY, _redelivery(0, 4))
     # Dispatch has no checkpoint, and so holds all.
-    assert [unread_from(spark, warehouse, table) for table in followed] == [None, 0, None]
+    assert [unread_from(warehouse, table) for table in followed] == [None, 0, None]
     acknowledges(warehouse.root, policies=Policies(ack=True, ack_after=3))
-    assert settled_upto(spark, warehouse) == {"events": -1, "released": 3, "refused": -1, "commands": 0}
+    assert settled_upto(warehouse) == {"events": -1, "released": 3, "refused": -1, "commands": 0}
     settled(warehouse.root, _open(), read={"events": 4, "released": 5, "refused": 2, "commands": 6})
-    assert settled_upto(spark, warehouse) == {"events": 4, "released": 5, "refused": 2, "commands": 6}
-    assert unread_from(spark, warehouse, COMMANDS) == 7
-    assert [unread_from(spark, warehouse, table) for table in followed] == [5, 0, 3]
-    assert unread_from(spark, warehouse, CURSORS) is None
+    assert settled_upto(warehouse) == {"events": 4, "released": 5, "refused": 2, "commands": 6}
+    assert unread_from(warehouse, COMMANDS) == 7
+    assert [unread_from(warehouse, table) for table in followed] == [5, 0, 3]
+    assert unread_from(warehouse, CURSORS) is None
 
 
-def test_commands_and_what_they_left_out_go_with_the_deliveries_of_their_time(
-    spark: SparkSession, warehouse: Warehouse
-) -> None:
+def test_commands_and_what_they_left_out_go_with_the_deliveries_of_their_time(warehouse: Warehouse) -> None:
     """Deliveries tell what became of a command. What may wait yet stays, and so does what was refused otherwise."""
     command = {"kind": "cancel", "command_id": "c", "topic": "t", "subscription": "s", "life": 1, "redelivery_count": 0}
     for ledger, due in ((LEDGER, OLD), (LEDGER, MARK + 1), (LEDGER + 1, OLD)):
@@ -232,9 +228,9 @@ def test_commands_and_what_they_left_out_go_with_the_deliveries_of_their_time(
         times = {"due_time": at(due), "rejected_at": at(due), "batch_id": 0}
         put(warehouse.root, REJECTED_DISPATCH, {**refused, **times, "entry_id": entry, "reason": reason})
     keep = Upkeep(retain_ms=HOUR_MS)
-    done = {each.table: each for each in maintain(spark, warehouse, keep, wall_ms())}
+    done = {each.table: each for each in maintain(warehouse, keep, wall_ms())}
     assert (done[COMMANDS.name].rows, done[REJECTED_DISPATCH.name].rows) == (0, 0)
-    done = _round(spark, warehouse)
+    done = _round(warehouse)
     assert {step for each in done.values() for step in each.failed} == set()
     assert (done[COMMANDS.name].rows, done[REJECTED_DISPATCH.name].rows) == (1, 2)
     assert _entries(warehouse, COMMANDS) == [OLD, MARK + 1]
@@ -249,50 +245,48 @@ def _moved(entry: int, due: int) -> dict[str, object]:
 
 
 def test_what_got_another_due_time_stays_until_that_is_old(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody acknowledges. While it waits `cursors` says so; when it was released, dispatch may have to read it yet.
 
     Until settle has read that there is such a message, nothing goes.
     """
     put(warehouse.root, COMMANDS, _moved(2, MARK + 5))
-    assert _round(spark, warehouse)[MESSAGES.name].rows == 0
+    assert _round(warehouse)[MESSAGES.name].rows == 0
     state = Outstanding(1)
     state.handle(Move(positions((LEDGER, 2, 2)), 0, 1, fresh=True), now=NOW)
     settled(warehouse.root, state, read={"released": 1, "follows": True})
-    _round(spark, warehouse)
+    _round(warehouse)
     assert (_entries(warehouse, MESSAGES), _entries(warehouse, REDELIVERY)) == ([2], [0])
     moved = _redelivery(2, 2, due=MARK + 5) | {"round": 1, "cause": "rescheduled"}
     put(warehouse.root, REDELIVERY, moved)
     settled(warehouse.root, Outstanding(2), batch=1, read={"released": 2, "follows": True}, gone=(0,))
-    _round(spark, warehouse)
+    _round(warehouse)
     assert _entries(warehouse, MESSAGES) == [2]
     monkeypatch.setattr(rounds, "raise_mark", lambda *_: SettledMark(MARK + 5, LEDGER + 1, 11))
-    _round(spark, warehouse)
+    _round(warehouse)
     assert (_entries(warehouse, MESSAGES), _entries(warehouse, REDELIVERY)) == ([], [])
 
 
-def test_the_mark_waits_for_what_dispatch_left_out_and_settle_has_not_read(
-    spark: SparkSession, warehouse: Warehouse
-) -> None:
+def test_the_mark_waits_for_what_dispatch_left_out_and_settle_has_not_read(warehouse: Warehouse) -> None:
     """It is to come again; what was left out of later times does not matter yet."""
     wanted = SettledMark(MARK, LEDGER + 1, 1)
     settled(warehouse.root, Outstanding(1), read={"refused": 0, "follows": True})
-    assert not retention.left_out_unread(spark, warehouse, wanted)
+    assert not retention.left_out_unread(warehouse, wanted)
     for due, waits in ((MARK + 1, False), (MARK, True)):
         of = {"topic": "t", "subscription": "s", "life": 1, "ledger_id": LEDGER, "entry_id": 2, "redelivery_count": 0}
         times = {"due_time": at(due), "rejected_at": at(due), "batch_id": 0, "cause": "due"}
         put(warehouse.root, REJECTED_DISPATCH, {**of, **times, "reason": "rescheduled"})
-        assert retention.left_out_unread(spark, warehouse, wanted) is waits
+        assert retention.left_out_unread(warehouse, wanted) is waits
     settled(warehouse.root, Outstanding(1), batch=1, read={"refused": 2, "follows": True})
-    assert not retention.left_out_unread(spark, warehouse, wanted)
+    assert not retention.left_out_unread(warehouse, wanted)
 
 
-def test_cursors_are_not_merged(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_cursors_are_not_merged(warehouse: Warehouse) -> None:
     """Settle replaces their files by what the rows of them come to."""
     acknowledges(warehouse.root)
     for batch in range(3):
         settled(warehouse.root, _open(2), batch=batch, read={"released": 1})
     before = newest(Files(), warehouse.path(CURSORS))
-    _round(spark, warehouse)
+    _round(warehouse)
     assert newest(Files(), warehouse.path(CURSORS)) == before

@@ -27,17 +27,17 @@ OLD = Expired(MESSAGES, "(ledger_id = 0 OR ledger_id = 1 AND entry_id < 2)")
 @pytest.fixture
 def warehouse(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
     """Three files of a ledger with five messages each; no stage has anything to read."""
-    made = Warehouse(str(tmp_path / "warehouse"))
+    made = Warehouse(str(tmp_path / "warehouse"), spark)
     new_warehouse(made.root)
     for ledger in range(3):
-        _append(spark, made, ledger)
+        _append(made, ledger)
     monkeypatch.setattr(retention, "unread", lambda *_: Unread())
     return made
 
 
-def _append(spark: SparkSession, warehouse: Warehouse, ledger: int) -> None:
-    rows = messages(spark, *({"ledger_id": ledger, "entry_id": entry, "due_time": T0} for entry in range(5)))
-    appender = Appender(spark, warehouse.path(MESSAGES), MESSAGES)
+def _append(warehouse: Warehouse, ledger: int) -> None:
+    rows = messages(warehouse.spark, *({"ledger_id": ledger, "entry_id": entry, "due_time": T0} for entry in range(5)))
+    appender = Appender(warehouse.spark, warehouse.path(MESSAGES), MESSAGES)
     appender.commit(appender.put(rows.toArrow()), "")
 
 
@@ -58,69 +58,67 @@ def _meanwhile(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:  # noqa: ANN4
     monkeypatch.setattr(Appender, "write", slowly)
 
 
-def test_rows_go_while_others_come(spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_go_while_others_come(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under load there is an append with every second; tables would grow for ever."""
-    _meanwhile(monkeypatch, lambda: _append(spark, warehouse, 7))
-    assert delete(spark, warehouse, OLD) == 7
+    _meanwhile(monkeypatch, lambda: _append(warehouse, 7))
+    assert delete(warehouse, OLD) == 7
     left = [(1, 2), (1, 3), (1, 4), *((ledger, entry) for ledger in (2, 7) for entry in range(5))]
     assert _held(warehouse) == left
-    assert spark.read.format("delta").load(warehouse.path(MESSAGES)).count() == len(left)
+    assert warehouse.spark.read.format("delta").load(warehouse.path(MESSAGES)).count() == len(left)
     monkeypatch.undo()
     monkeypatch.setattr(retention, "unread", lambda *_: Unread())
-    assert delete(spark, warehouse, OLD) == 0
+    assert delete(warehouse, OLD) == 0
 
 
-def test_who_follows_the_table_hears_nothing_of_it(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_who_follows_the_table_hears_nothing_of_it(warehouse: Warehouse) -> None:
     """What is written again is not new."""
-    delete(spark, warehouse, OLD)
-    rows = warehouse.follow(spark, MESSAGES, 0, 100)
+    delete(warehouse, OLD)
+    rows = warehouse.follow(MESSAGES, 0, 100)
     query = rows.writeStream.format("memory").queryName("followed").start()
     query.processAllAvailable()
     query.stop()
-    count = spark.table("followed").count()
-    spark.catalog.dropTempView("followed")
+    count = warehouse.spark.table("followed").count()
+    warehouse.spark.catalog.dropTempView("followed")
     assert count == 15
 
 
 def test_rows_that_somebody_else_takes_out_are_nobody_s_twice(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What he left would come back with the file that was written anew before."""
-    table = DeltaTable.forPath(spark, warehouse.path(MESSAGES))
+    table = DeltaTable.forPath(warehouse.spark, warehouse.path(MESSAGES))
     _meanwhile(monkeypatch, lambda: table.delete("ledger_id = 1 AND entry_id = 4"))
     with pytest.raises(InTheWay):
-        delete(spark, warehouse, OLD)
+        delete(warehouse, OLD)
     assert len(_held(warehouse)) == 14
 
 
-def test_what_a_stage_has_yet_to_read_stays(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_stage_has_yet_to_read_stays(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the condition says."""
     monkeypatch.setattr(retention, "unread", lambda *_: Unread(batches=frozenset({0})))
-    assert delete(spark, warehouse, OLD) == 0
+    assert delete(warehouse, OLD) == 0
     monkeypatch.setattr(retention, "unread", lambda *_: None)
-    assert delete(spark, warehouse, OLD) == 0
+    assert delete(warehouse, OLD) == 0
     assert len(_held(warehouse)) == 15
 
 
-def test_files_of_one_name_in_different_folders_are_told_apart(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_files_of_one_name_in_different_folders_are_told_apart(warehouse: Warehouse) -> None:
     """Spark names the files of all parts that a task writes alike."""
-    rows = messages(spark, *({"ledger_id": ledger, "entry_id": entry} for ledger in (8, 9) for entry in range(5)))
-    appender = Appender(spark, warehouse.path(MESSAGES), MESSAGES)
+    rows = messages(
+        warehouse.spark, *({"ledger_id": ledger, "entry_id": entry} for ledger in (8, 9) for entry in range(5))
+    )
+    appender = Appender(warehouse.spark, warehouse.path(MESSAGES), MESSAGES)
     parts = appender.write_by(rows.withColumn("part", F.col("ledger_id") - 8).coalesce(1).sort("part"), "part")
     files = [file for each in parts.values() for file in each]
     assert len({Path(file.path).name for file in files}) < len(files)
     appender.commit(files, "")
-    assert delete(spark, warehouse, Expired(MESSAGES, "ledger_id = 8")) == 5
+    assert delete(warehouse, Expired(MESSAGES, "ledger_id = 8")) == 5
     assert [ledger for ledger, _ in _held(warehouse) if ledger > 7] == [9] * 5
-    assert delete(spark, warehouse, Expired(MESSAGES, "ledger_id > 7")) == 5
+    assert delete(warehouse, Expired(MESSAGES, "ledger_id > 7")) == 5
 
 
-def test_a_log_that_counts_rows_wrong_stops_nothing(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_counts_rows_wrong_stops_nothing(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Delta's own way takes its time, and does not count."""
     monkeypatch.setattr(rewrite, "rows", lambda files: 1 + sum(file.rows for file in files))
-    assert delete(spark, warehouse, OLD) == 7
+    assert delete(warehouse, OLD) == 7
     assert len(_held(warehouse)) == 8

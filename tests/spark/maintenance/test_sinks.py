@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.config.settings import SECOND_MS
 from pipeline.config.stages import DISPATCH
@@ -17,34 +16,35 @@ from pipeline.maintenance.cutlogs import cut_log
 from schemas import DELIVERIES, PUBLICATIONS
 from tests.support.client import new_warehouse
 from tests.support.sinks import MemoryBroker, delivered, places, run, sink
+from tests.support.spark import session
 
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Warehouse:
     """An empty one."""
-    made = Warehouse(str(tmp_path / "warehouse"))
+    made = Warehouse(str(tmp_path / "warehouse"), session())
     new_warehouse(made.root)
     return made
 
 
-def _cut(spark: SparkSession, warehouse: Warehouse) -> int:
+def _cut(warehouse: Warehouse) -> int:
     """Cut all that may be cut; give the version with which the log begins then."""
-    cut_log(spark, warehouse, DELIVERIES, wall_ms() + SECOND_MS)
+    cut_log(warehouse, DELIVERIES, wall_ms() + SECOND_MS)
     return min(int(each.stem) for each in Path(warehouse.path(DELIVERIES), "_delta_log").glob("*.json"))
 
 
-def test_a_broker_that_is_away_for_long_loses_nothing(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_a_broker_that_is_away_for_long_loses_nothing(warehouse: Warehouse) -> None:
     """All that it missed is published when it is back, and only then the log is cut."""
     broker, names = MemoryBroker(), [f"m{number}" for number in range(6)]
     stands = sink(warehouse.root, broker.connect)
     for name in names:
         newest = delivered(warehouse.root, name)
-        TableLog(spark, warehouse.path(DELIVERIES)).checkpoint()
-    Sink(spark, warehouse, PUBLICATIONS, DISPATCH).commit([], "owner", 1, {"version": newest})
-    assert _cut(spark, warehouse) <= 1
+        TableLog(warehouse.spark, warehouse.path(DELIVERIES)).checkpoint()
+    Sink(warehouse, PUBLICATIONS, DISPATCH).commit([], "owner", 1, {"version": newest})
+    assert _cut(warehouse) <= 1
     run(stands)
     assert broker.payloads == [name.encode() for name in names]
     stands.stop()
-    assert _cut(spark, warehouse) == newest
+    assert _cut(warehouse) == newest
     places(warehouse.root).drop(stands.name)
-    assert _cut(spark, warehouse) == newest
+    assert _cut(warehouse) == newest

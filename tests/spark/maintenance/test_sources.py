@@ -25,24 +25,24 @@ def test_the_note_of_a_quiet_source_is_repeated_and_the_log_before_it_goes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other producers append meanwhile; the source that goes on is not taken for another one."""
-    warehouse = Warehouse(str(tmp_path))
+    warehouse = Warehouse(str(tmp_path), spark)
     new_warehouse(warehouse.root)
     monkeypatch.setattr(cutlogs, "unread_from", lambda *_: newest(Files(), warehouse.path(INBOX)))
-    runs = Sink(spark, warehouse, INBOX, SOURCE)
+    runs = Sink(warehouse, INBOX, SOURCE)
     noted = runs.commit([], "owner", 3, {"read": {"t": {"0": 7}}})
     for _ in range(3):
-        Sink(spark, warehouse, INBOX, "replay").commit([], "other", 1, {})
+        Sink(warehouse, INBOX, "replay").commit([], "other", 1, {})
         TableLog(spark, warehouse.path(INBOX)).checkpoint()
-    cut(spark, warehouse)
+    cut(warehouse)
     TableLog(spark, warehouse.path(INBOX)).checkpoint()
-    assert cut(spark, warehouse) > noted
-    found = Sink(spark, warehouse, INBOX, SOURCE).last
+    assert cut(warehouse) > noted
+    found = Sink(warehouse, INBOX, SOURCE).last
     assert found is not None
     assert (found.owner, found.batch, found.note) == ("owner", 3, {"read": {"t": {"0": 7}}})
     runs.commit([], "owner", 4, {"read": {"t": {"0": 8}}})
 
 
-def cut(spark: SparkSession, warehouse: Warehouse) -> int:
+def cut(warehouse: Warehouse) -> int:
     """Cut all that may be cut; give the version with which the log begins then."""
-    cutlogs.cut_log(spark, warehouse, INBOX, wall_ms() + SECOND_MS)
+    cutlogs.cut_log(warehouse, INBOX, wall_ms() + SECOND_MS)
     return min(int(each.stem) for each in Path(warehouse.path(INBOX), "_delta_log").glob("*.json"))

@@ -27,11 +27,11 @@ def test_settle_alone_does_not_keep_the_log_of_segments(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Producers may be quiet for hours while consumers put back; ingest goes on from its note when they come again."""
-    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    warehouse = Warehouse(str(tmp_path / "warehouse"), spark)
     new_warehouse(warehouse.root)
-    ingest, settle = (Sink(spark, warehouse, SEGMENTS, stage) for stage in (INGEST, SETTLE))
+    ingest, settle = (Sink(warehouse, SEGMENTS, stage) for stage in (INGEST, SETTLE))
     ingest.append(NOTHING, "i", 4, {"registry": 0, "next_ledger": 9})
-    present = PresentIncarnations(spark, warehouse)
+    present = PresentIncarnations(warehouse)
     assert present.marker(3) == 0
     log = TableLog(spark, warehouse.path(SEGMENTS))
     monkeypatch.setattr("pipeline.maintenance.cutlogs.unread_from", lambda *_: 99)
@@ -41,7 +41,7 @@ def test_settle_alone_does_not_keep_the_log_of_segments(
             batch += 1
             settle.append(NOTHING, "s", batch, {})
         log.checkpoint()
-        cut_log(spark, warehouse, SEGMENTS, wall_ms() + SECOND_MS)
+        cut_log(warehouse, SEGMENTS, wall_ms() + SECOND_MS)
         names = Path(warehouse.path(SEGMENTS), "_delta_log").glob("*.json")
         first.append(min(int(each.stem) for each in names))
     assert first == [0, 5, 10], "the log is as long as before"

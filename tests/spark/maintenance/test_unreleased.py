@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.config.routes import NotInDriver
 from pipeline.delta.warehouse import Warehouse
@@ -15,6 +14,7 @@ from pipeline.subscriptions.incarnations import Incarnation
 from pipeline.subscriptions.settled import SettledMark
 from schemas import MESSAGES, REDELIVERY
 from tests.support.client import at, message_row, new_warehouse, put
+from tests.support.spark import session
 
 LIVES = {
     ("t", "s"): Incarnation(1, 0, 1),
@@ -34,7 +34,7 @@ def released(name: str, life: int, ledger: int, first: int, last: int, due: int,
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Warehouse:
     """Three ledgers of four messages; all is released but for some of the last, which a later version has."""
-    made = Warehouse(str(tmp_path / "warehouse"))
+    made = Warehouse(str(tmp_path / "warehouse"), session())
     new_warehouse(made.root)
     for ledger in range(3):
         put(made.root, MESSAGES, *(message_row(ledger, entry, 1_000 * (ledger + 1)) for entry in range(4)))
@@ -54,18 +54,16 @@ CASES = (
 )
 
 
-def test_arrays_find_what_spark_finds(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arrays_find_what_spark_finds(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark that rose too early would be messages lost; one that does not rise, a warehouse that grows for ever."""
     with monkeypatch.context() as patch:
         patch.setattr(module, "_by_spark", lambda *_: pytest.fail("by Spark"))
         for mark, wanted, upto, count in CASES:
-            assert unreleased(spark, warehouse, LIVES, mark, wanted, upto) == count
+            assert unreleased(warehouse, LIVES, mark, wanted, upto) == count
 
     def differing(*_: object) -> int:
         raise NotInDriver
 
     monkeypatch.setattr(module, "differing", differing)
     for mark, wanted, upto, count in CASES[2:4]:
-        assert unreleased(spark, warehouse, LIVES, mark, wanted, upto) == count
+        assert unreleased(warehouse, LIVES, mark, wanted, upto) == count

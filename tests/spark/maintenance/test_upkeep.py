@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable as RustTable
-from pyspark.sql import SparkSession
 
 from pipeline.client.create import create_all
 from pipeline.config.errors import StageRunning
@@ -35,9 +34,9 @@ from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.rounds import cut_logs, maintain, own_session
 from pipeline.maintenance.upkeep import maintaining
 from pipeline.storage.files import Files
-from pipeline.storage.hadoop import session_files
 from schemas import DELIVERIES, INBOX, MESSAGES, SEGMENTS, SUBSCRIPTIONS, TABLES, Table
 from tests.support.rows import T0, arrow_messages
+from tests.support.spark import session
 
 MANY = 16
 
@@ -45,14 +44,14 @@ MANY = 16
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Warehouse:
     """An empty one."""
-    made = Warehouse(str(tmp_path / "warehouse"))
+    made = Warehouse(str(tmp_path / "warehouse"), session())
     create_all(made.root)
     return made
 
 
-def _commit(spark: SparkSession, warehouse: Warehouse, count: int) -> None:
+def _commit(warehouse: Warehouse, count: int) -> None:
     """So many commits of a message each."""
-    appender = Appender(spark, warehouse.path(MESSAGES), MESSAGES)
+    appender = Appender(warehouse.spark, warehouse.path(MESSAGES), MESSAGES)
     row = arrow_messages({"ledger_id": 1, "entry_id": 1, "due_time": T0})
     for _ in range(count):
         appender.commit(appender.put(row), "")
@@ -62,41 +61,41 @@ def _files(warehouse: Warehouse) -> int:
     return len(RustTable(warehouse.path(MESSAGES)).file_uris())
 
 
-def test_sixteen_files_are_merged_at_once(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_sixteen_files_are_merged_at_once(warehouse: Warehouse) -> None:
     """Also those from before the start; what was merged before waits until what comes is as large."""
-    _commit(spark, warehouse, MANY - 1)
-    small = SmallFiles(spark, warehouse)
+    _commit(warehouse, MANY - 1)
+    small = SmallFiles(warehouse)
     assert small.merge() == (0, 0)
-    _commit(spark, warehouse, 1)
+    _commit(warehouse, 1)
     assert small.merge() == (MANY, 1)
     assert _files(warehouse) == 1
     for _ in range(3):
-        _commit(spark, warehouse, MANY)
+        _commit(warehouse, MANY)
         assert small.merge()[1] == 1
     assert _files(warehouse) <= 2
     assert RustTable(warehouse.path(MESSAGES)).to_pyarrow_table().num_rows == 4 * MANY
 
 
-def test_a_thread_in_which_no_query_ran_merges_as_well(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_a_thread_in_which_no_query_ran_merges_as_well(warehouse: Warehouse) -> None:
     """Delta asks the thread for its session when it reads a checkpoint of the log; this one has to be given it."""
-    _commit(spark, warehouse, MANY)
-    TableLog(spark, warehouse.path(MESSAGES)).checkpoint()
+    _commit(warehouse, MANY)
+    TableLog(warehouse.spark, warehouse.path(MESSAGES)).checkpoint()
     # Whoever knows the log already does not read its checkpoint.
-    spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    warehouse.spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     with ThreadPoolExecutor(1) as fresh:
-        assert fresh.submit(lambda: SmallFiles(spark, warehouse).merge()).result() == (MANY, 1)
+        assert fresh.submit(lambda: SmallFiles(warehouse).merge()).result() == (MANY, 1)
 
 
 def test_what_somebody_else_has_merged_meanwhile_is_left_to_him(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A round in another process; no message is there twice."""
-    _commit(spark, warehouse, MANY)
-    small, write = SmallFiles(spark, warehouse), Rewriting.write
+    _commit(warehouse, MANY)
+    small, write = SmallFiles(warehouse), Rewriting.write
 
     def beaten(self: Rewriting, *args: object) -> list[DataFile]:
         monkeypatch.setattr(Rewriting, "write", write)
-        compact(own_session(spark), warehouse, MESSAGES)
+        compact(warehouse.within(own_session(warehouse.spark)), MESSAGES)
         return write(self, *args)  # type: ignore[arg-type] # passed on as it came
 
     monkeypatch.setattr(Rewriting, "write", beaten)
@@ -105,12 +104,12 @@ def test_what_somebody_else_has_merged_meanwhile_is_left_to_him(
 
 
 def test_what_cannot_be_held_at_once_is_merged_in_smaller_parts(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark is not asked: it would take all cores for it, and no stage would have one."""
-    _commit(spark, warehouse, 3 * MANY)
+    _commit(warehouse, 3 * MANY)
     size = RustTable(warehouse.path(MESSAGES)).get_add_actions(flatten=True)["size_bytes"][0].as_py()
-    small = SmallFiles(spark, warehouse)
+    small = SmallFiles(warehouse)
     small._most = 2 * MANY * size
     monkeypatch.setattr("pipeline.maintenance.layout._MIB", 1)
     write = Rewriting.write
@@ -123,27 +122,27 @@ def test_what_cannot_be_held_at_once_is_merged_in_smaller_parts(
     monkeypatch.setattr(Rewriting, "write", bounded)
     assert small.merge() == (0, 0)
     assert small._most == MANY * size
-    _commit(spark, warehouse, MANY)
+    _commit(warehouse, MANY)
     assert small.merge() == (MANY, 1)
     assert small._most == 2 * MANY * size
 
 
 def test_what_failed_is_tried_again_when_as_many_have_come(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk would be told of at each look."""
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    _commit(spark, warehouse, MANY)
-    small = SmallFiles(spark, warehouse)
+    _commit(warehouse, MANY)
+    small = SmallFiles(warehouse)
     with monkeypatch.context() as patched:
         patched.setattr(Appender, "put", full)
         with pytest.raises(OSError, match="No space"):
             small.merge()
         assert small.merge() == (0, 0)
-    _commit(spark, warehouse, MANY)
+    _commit(warehouse, MANY)
     assert small.merge() == (2 * MANY, 1)
 
 
@@ -152,36 +151,34 @@ def _versions(warehouse: Warehouse) -> list[int]:
     return sorted(int(each.stem) for each in Path(warehouse.path(MESSAGES), "_delta_log").glob("*.json"))
 
 
-def _grown(spark: SparkSession, warehouse: Warehouse) -> None:
+def _grown(warehouse: Warehouse) -> None:
     """Commits of messages before a checkpoint and behind it."""
-    _commit(spark, warehouse, 3)
-    TableLog(spark, warehouse.path(MESSAGES)).checkpoint()
-    _commit(spark, warehouse, 2)
+    _commit(warehouse, 3)
+    TableLog(warehouse.spark, warehouse.path(MESSAGES)).checkpoint()
+    _commit(warehouse, 2)
 
 
-def _cut(spark: SparkSession, warehouse: Warehouse) -> set[str]:
-    return set(cut_logs(spark, warehouse, Upkeep(log_ms=0), wall_ms() + SECOND_MS))
+def _cut(warehouse: Warehouse) -> set[str]:
+    return set(cut_logs(warehouse, Upkeep(log_ms=0), wall_ms() + SECOND_MS))
 
 
-def test_logs_are_cut_between_rounds(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_logs_are_cut_between_rounds(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files that only they named go with the next round, though it finds no log to cut."""
-    _grown(spark, warehouse)
-    assert _cut(spark, warehouse) == {MESSAGES.name}
+    _grown(warehouse)
+    assert _cut(warehouse) == {MESSAGES.name}
     assert _versions(warehouse) == [3, 4, 5]
     cleaned = list[Table]()
     monkeypatch.setattr(rounds, "vacuum", lambda *args: cleaned.append(args[2]))
-    assert _cut(spark, warehouse) == set()
+    assert _cut(warehouse) == set()
     for cut in [set[str](), {MESSAGES.name}]:
-        assert {done.entries for done in maintain(spark, warehouse, Upkeep(), wall_ms(), cut)} == {0}
+        assert {done.entries for done in maintain(warehouse, Upkeep(), wall_ms(), cut)} == {0}
     assert cleaned == [MESSAGES]
 
 
-def test_a_commit_below_the_beginning_of_a_log_is_nobody_s(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_a_commit_below_the_beginning_of_a_log_is_nobody_s(warehouse: Warehouse) -> None:
     """Another tool took minutes, and took the number of a version that was cut. It counts for nothing, and goes."""
-    _grown(spark, warehouse)
-    _cut(spark, warehouse)
+    _grown(warehouse)
+    _cut(warehouse)
     log = Path(warehouse.path(MESSAGES), "_delta_log")
     late = log / f"{2:020d}.json"
     late.write_text('{"commitInfo": {}}\n{"add": {"path": "late.parquet", "dataChange": true}}\n')
@@ -189,24 +186,24 @@ def test_a_commit_below_the_beginning_of_a_log_is_nobody_s(spark: SparkSession, 
     stray = log.with_name("stray.parquet")
     stray.touch()
     os.utime(stray, (time.time() - 2 * 3_600,) * 2)
-    vacuum(own_session(spark), warehouse, MESSAGES, 0)
+    vacuum(warehouse.within(own_session(warehouse.spark)), MESSAGES, 0)
     assert not stray.exists(), "files are kept from the first entry on that counts"
-    live = LiveFiles(spark, warehouse.path(MESSAGES), MESSAGES, lambda file: str(file["path"]))
+    live = LiveFiles(warehouse.spark, warehouse.path(MESSAGES), MESSAGES, lambda file: str(file["path"]))
     live._version = 1
     assert live.look()[0] == 5
     assert len(live.look()[1]) == 5
-    _commit(spark, warehouse, 1)
-    TableLog(spark, warehouse.path(MESSAGES)).checkpoint()
-    assert _cut(spark, warehouse) == {MESSAGES.name}
+    _commit(warehouse, 1)
+    TableLog(warehouse.spark, warehouse.path(MESSAGES)).checkpoint()
+    assert _cut(warehouse) == {MESSAGES.name}
     assert _versions(warehouse) == [6]
 
 
-def test_a_commit_of_ours_that_comes_too_late_is_made_again(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_a_commit_of_ours_that_comes_too_late_is_made_again(warehouse: Warehouse) -> None:
     """A process that was stopped between a look and its commit for minutes: nobody would read what it commits there."""
-    _grown(spark, warehouse)
-    appender = Appender(spark, warehouse.path(MESSAGES), MESSAGES)
-    _cut(spark, warehouse)
-    log, lines = TableLog(spark, warehouse.path(MESSAGES)), ['{"commitInfo": {}}']
+    _grown(warehouse)
+    appender = Appender(warehouse.spark, warehouse.path(MESSAGES), MESSAGES)
+    _cut(warehouse)
+    log, lines = TableLog(warehouse.spark, warehouse.path(MESSAGES)), ['{"commitInfo": {}}']
     assert log.add(2, lines) is False
     assert _versions(warehouse) == [3, 4, 5]
     appender._version = 1
@@ -214,42 +211,40 @@ def test_a_commit_of_ours_that_comes_too_late_is_made_again(spark: SparkSession,
     assert appender.commit(appender.put(row), "") == 6
 
 
-def test_what_others_read_or_write_stays(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_others_read_or_write_stays(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """An append to a table of others may take an hour, and readers follow deliveries."""
     monkeypatch.setattr("pipeline.maintenance.cutlogs.unread_from", lambda *_: 99)
     for table in (INBOX, SUBSCRIPTIONS, DELIVERIES, SEGMENTS):
         for _ in range(3):
             RustTable(warehouse.path(table)).alter.set_table_properties({"delta.checkpointInterval": "50"})
         RustTable(warehouse.path(table)).create_checkpoint()
-    assert set(cut_logs(spark, warehouse, Upkeep(log_ms=0), wall_ms() + SECOND_MS)) == {SEGMENTS.name}
+    assert set(cut_logs(warehouse, Upkeep(log_ms=0), wall_ms() + SECOND_MS)) == {SEGMENTS.name}
     later = wall_ms() + HOUR_MS + SECOND_MS
-    assert set(cut_logs(spark, warehouse, Upkeep(log_ms=0), later)) == {INBOX.name, SUBSCRIPTIONS.name}
+    assert set(cut_logs(warehouse, Upkeep(log_ms=0), later)) == {INBOX.name, SUBSCRIPTIONS.name}
 
 
-def test_no_log_is_cut_beside_a_round(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_no_log_is_cut_beside_a_round(warehouse: Warehouse) -> None:
     """It may be in another process, and ask for the age of an entry."""
-    _grown(spark, warehouse)
-    with closing(maintain(spark, warehouse, Upkeep(), wall_ms())) as work:
+    _grown(warehouse)
+    with closing(maintain(warehouse, Upkeep(), wall_ms())) as work:
         next(work)
         with pytest.raises(StageRunning):
-            _cut(spark, warehouse)
-    assert _cut(spark, warehouse) == {MESSAGES.name}
+            _cut(warehouse)
+    assert _cut(warehouse) == {MESSAGES.name}
 
 
 def test_the_files_of_a_table_are_known_when_its_log_is_cut_meanwhile(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between a look at where the log begins and reading it."""
-    live = LiveFiles(spark, warehouse.path(MESSAGES), MESSAGES, lambda file: str(file["path"]))
+    live = LiveFiles(warehouse.spark, warehouse.path(MESSAGES), MESSAGES, lambda file: str(file["path"]))
     assert live.look() == (0, {})
-    _grown(spark, warehouse)
+    _grown(warehouse)
     newest = entries.newest
 
     def cut(files: Files, path: str, known: int) -> int:
         found = newest(files, path, known)
-        _cut(spark, warehouse)
+        _cut(warehouse)
         return found
 
     monkeypatch.setattr(entries, "newest", cut)
@@ -257,9 +252,7 @@ def test_the_files_of_a_table_are_known_when_its_log_is_cut_meanwhile(
     assert (version, len(held)) == (5, 5)
 
 
-def test_the_next_round_is_told_which_logs_were_cut(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_round_is_told_which_logs_were_cut(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the first one they may all have been; a cut that failed half-way, and a round that ended early, count."""
     now, done, cut_logs, cuts = [0.0], Event(), list[set[str]](), list[float]()
 
@@ -282,16 +275,16 @@ def test_the_next_round_is_told_which_logs_were_cut(
     monkeypatch.setattr(upkeep, "maintain", maintain)
     monkeypatch.setattr(upkeep, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(upkeep, "_CUT_S", 0.0)
-    with maintaining(spark, warehouse, Upkeep(every_ms=200 * SECOND_MS)):
+    with maintaining(warehouse, Upkeep(every_ms=200 * SECOND_MS)):
         assert done.wait(10)
     assert cut_logs[:3] == [{table.name for table in TABLES}, {"segments", "messages"}, {"messages"}]
 
 
 def test_a_note_that_is_dropped_while_the_shelf_is_read_is_passed_over(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Maintenance asks what is prepared while dispatch shows it; a note that cannot be read is another thing."""
-    shelf, names, gone = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)), Files.names, list[str]()
+    shelf, names, gone = PreparedStore(warehouse.files, warehouse.path(DELIVERIES)), Files.names, list[str]()
     part = Part(1, T0, T0, ())
     shelf.put(Prepared("owner", 1, T0, (1, 0), (part,)))
 
@@ -301,15 +294,13 @@ def test_a_note_that_is_dropped_while_the_shelf_is_read_is_passed_over(
     monkeypatch.setattr(Files, "names", listed)
     gone.append("2.json")
     assert [each.batch for each in shelf.all()] == [1]
-    session_files(spark).write(f"{warehouse.path(DELIVERIES)}/_prepared/2.json", "{")
+    warehouse.files.write(f"{warehouse.path(DELIVERIES)}/_prepared/2.json", "{")
     gone.clear()
     with pytest.raises(ValueError, match="Expecting"):
         shelf.all()
 
 
-def test_rounds_come_in_time_whatever_the_merges_do(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rounds_come_in_time_whatever_the_merges_do(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Merging takes long and fails; that puts off no round, and does not end the thread."""
     now, done, rounds = [0.0], Event(), list[float]()
 
@@ -331,6 +322,6 @@ def test_rounds_come_in_time_whatever_the_merges_do(
     monkeypatch.setattr(upkeep, "maintain", maintain)
     monkeypatch.setattr(upkeep, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(upkeep, "_LOOK_S", 0.0)
-    with maintaining(spark, warehouse, Upkeep(every_ms=HOUR_MS)):
+    with maintaining(warehouse, Upkeep(every_ms=HOUR_MS)):
         assert done.wait(10)
     assert rounds[:3] == [4_000.0, 8_000.0, 12_000.0]

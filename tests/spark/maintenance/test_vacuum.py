@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 from delta.tables import DeltaTable as SparkTable
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from pipeline.client.create import create_all
 from pipeline.config.settings import HOUR_MS
@@ -48,7 +47,7 @@ def made() -> str:
 @pytest.fixture
 def warehouse(folder: str) -> Warehouse:
     """Such a warehouse."""
-    return Warehouse(copytree(made(), folder))
+    return Warehouse(copytree(made(), folder), session())
 
 
 @pytest.fixture(params=["delta-rs looks first", pytest.param("Delta alone", marks=pytest.mark.soak)])
@@ -103,7 +102,7 @@ def long_ago(folder: Path, old: list[Path], first_entry_h: int = 3) -> None:
 
 
 @pytest.mark.usefixtures("way")
-def test_what_nobody_named_goes_when_it_is_old(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_what_nobody_named_goes_when_it_is_old(warehouse: Warehouse) -> None:
     """Also below the folder; live files stay however old they are, and so does what begins with an underscore."""
     folder = Path(warehouse.path(MESSAGES))
     for name in ("_prepared", "sub"):
@@ -115,78 +114,74 @@ def test_what_nobody_named_goes_when_it_is_old(spark: SparkSession, warehouse: W
     for path in (mine[0], *strays, *live(folder)):
         aged(path, 50)
     aged(first_entry(folder), 10)
-    vacuum(own_session(spark), warehouse, MESSAGES, HOUR_MS)
+    vacuum(warehouse.within(own_session(warehouse.spark)), MESSAGES, HOUR_MS)
     assert [path.exists() for path in (*mine, *strays)] == [True] * 2 + [False] * 3
-    assert warehouse.read(spark, MESSAGES).count() == 2 * FILES
+    assert warehouse.read(MESSAGES).count() == 2 * FILES
 
 
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("first_entry_h", [96, 3])
-def test_files_stay_as_long_as_an_entry_of_the_log_may_name_them(
-    spark: SparkSession, warehouse: Warehouse, first_entry_h: int
-) -> None:
+def test_files_stay_as_long_as_an_entry_of_the_log_may_name_them(warehouse: Warehouse, first_entry_h: int) -> None:
     """A stage that stood still for days finds what the entries left have added, though it was merged since.
 
     Delta forgets after a day which files went, and by itself would keep them for no longer.
     """
     folder = Path(warehouse.path(MESSAGES))
     old = live(folder)
-    assert compact(own_session(spark), warehouse, MESSAGES) == (FILES, 1)
+    assert compact(warehouse.within(own_session(warehouse.spark)), MESSAGES) == (FILES, 1)
     long_ago(folder, old, first_entry_h)
-    vacuum(own_session(spark), warehouse, MESSAGES, HOUR_MS)
+    vacuum(warehouse.within(own_session(warehouse.spark)), MESSAGES, HOUR_MS)
     assert {file.exists() for file in old} == {first_entry_h > 72}
 
 
-def test_what_a_killed_process_was_writing_goes_after_an_hour(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_what_a_killed_process_was_writing_goes_after_an_hour(warehouse: Warehouse) -> None:
     """Delta passes over it; somebody may still be writing what is younger."""
     old, young = (Path(warehouse.path(MESSAGES), name, "_temporary") for name in ("old", "young"))
     for folder in (old, young):
         (folder / "0").mkdir(parents=True)
         (folder / "0" / "part.parquet").touch()
     aged(old, 1.1)
-    vacuum(own_session(spark), warehouse, MESSAGES, 0)
+    vacuum(warehouse.within(own_session(warehouse.spark)), MESSAGES, 0)
     assert (old.exists(), young.exists()) == (False, True)
 
 
 @pytest.mark.parametrize(
     "feature", ["enableDeletionVectors", pytest.param("enableChangeDataFeed", marks=pytest.mark.soak)]
 )
-def test_files_beside_those_with_rows_stay_while_they_are_needed(
-    spark: SparkSession, warehouse: Warehouse, feature: str
-) -> None:
+def test_files_beside_those_with_rows_stay_while_they_are_needed(warehouse: Warehouse, feature: str) -> None:
     """A deletion vector is needed as long as its file is. What tells of changes goes when it is old."""
     path = warehouse.path(MESSAGES)
-    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.{feature}' = 'true')")
-    SparkTable.forPath(spark, path).delete("entry_id = 1")
+    warehouse.spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.{feature}' = 'true')")
+    SparkTable.forPath(warehouse.spark, path).delete("entry_id = 1")
     beside = [*Path(path).glob("deletion_vector*"), *Path(path, "_change_data").glob("*.parquet")]
     assert beside
     for file in (*beside, *live(Path(path))):
         aged(file, 72)
     aged(first_entry(Path(path)), 3)
-    vacuum(own_session(spark), warehouse, MESSAGES, HOUR_MS)
+    vacuum(warehouse.within(own_session(warehouse.spark)), MESSAGES, HOUR_MS)
     assert {file.exists() for file in beside} == {feature == "enableDeletionVectors"}
-    assert warehouse.read(spark, MESSAGES).count() == FILES
+    assert warehouse.read(MESSAGES).count() == FILES
 
 
-def test_nobody_asks_delta_when_nothing_is_to_go(spark: SparkSession, warehouse: Warehouse, asked: list[int]) -> None:
+def test_nobody_asks_delta_when_nothing_is_to_go(warehouse: Warehouse, asked: list[int]) -> None:
     """A log names for a day what was taken out of the table, and is gone after the first round."""
-    folder, own = Path(warehouse.path(MESSAGES)), own_session(spark)
-    vacuum(own, warehouse, MESSAGES, HOUR_MS)
+    folder, warehouse = Path(warehouse.path(MESSAGES)), warehouse.within(own_session(warehouse.spark))
+    vacuum(warehouse, MESSAGES, HOUR_MS)
     old = live(folder)
-    assert compact(own, warehouse, MESSAGES) == (FILES, 1)
-    vacuum(own, warehouse, MESSAGES, HOUR_MS)
+    assert compact(warehouse, MESSAGES) == (FILES, 1)
+    vacuum(warehouse, MESSAGES, HOUR_MS)
     assert asked == []
     long_ago(folder, old)
     for _ in range(2):
-        vacuum(own, warehouse, MESSAGES, HOUR_MS)
+        vacuum(warehouse, MESSAGES, HOUR_MS)
     assert len(asked) == 1
     assert not any(file.exists() for file in old)
 
 
 def test_a_log_that_delta_rs_knows_in_part_is_left_to_delta(
-    spark: SparkSession, warehouse: Warehouse, asked: list[int], monkeypatch: pytest.MonkeyPatch
+    warehouse: Warehouse, asked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It cannot say then that nothing is to go."""
     monkeypatch.setattr("pipeline.delta.smallqueries._has_all", lambda *_: False)
-    vacuum(own_session(spark), warehouse, MESSAGES, HOUR_MS)
+    vacuum(warehouse.within(own_session(warehouse.spark)), MESSAGES, HOUR_MS)
     assert asked == [2]

@@ -210,10 +210,10 @@ def test_a_time_without_statistics_is_noticed(spark: SparkSession, tmp_path: Pat
 
 def test_encoding_positions_reads_no_payload(spark: SparkSession, folder: str) -> None:
     """The scan lists the columns that it reads; a plan that takes all of them is told apart."""
-    warehouse = Warehouse(folder)
+    warehouse = Warehouse(folder, spark)
     messages(spark, {"entry_id": 0, "payload": bytearray(b"p")}).write.format("delta").save(warehouse.path(MESSAGES))
     members = Membership.of({("t", "s"): Subscription("t", "s", 1, earliest=False)}, {}, 0)
-    log = warehouse.read(spark, MESSAGES)
+    log = warehouse.read(MESSAGES)
     rows = segment_rows(log, members, Span(T0, 0, T0 + MINUTE, 0, 1), MINUTE, frozenset({NEAR}))
     assert rows.count() == 1
     assert "due_time:" in columns_read(spark, rows)
@@ -238,13 +238,13 @@ def test_a_changed_state_row_is_refused_at_the_restart() -> None:
 
 def test_an_instant_of_a_course_enters_once(spark: SparkSession, folder: str) -> None:
     """A replay that is taken up again appends no instant twice; other instants and other courses are appended."""
-    warehouse = Warehouse(copytree(empty_warehouse(300_000), folder))
+    warehouse = Warehouse(copytree(empty_warehouse(300_000), folder), spark)
     rows = rows_of(spark, INBOX.schema, *({"topic": "t", "publish_time": ms} for ms in (1, 4, 6, 11)))
     course, other = ReplayClock(1, 10, 3), ReplayClock(1, 10, 9)
     counts = []
     for each, number in ((course, 0), (course, 0), (course, 1), (course, 3), (other, 1), (course, 1), (course, 2)):
-        Producer(spark, warehouse, entering(rows, each), each).append(number)
-        counts.append(warehouse.read(spark, INBOX).count())
+        Producer(warehouse, entering(rows, each), each).append(number)
+        counts.append(warehouse.read(INBOX).count())
     assert counts == [1, 1, 2, 2, 4, 4, 5]
 
 

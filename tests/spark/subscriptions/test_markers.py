@@ -27,7 +27,7 @@ def test_the_segments_in_which_messages_wait(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, here: bool
 ) -> None:
     """One for each with a parked message, however many; what was not parked, or was loaded, is in the state already."""
-    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    warehouse = Warehouse(str(tmp_path / "warehouse"), spark)
     create_all(warehouse.root)
     due_messages = [
         (0, 1, True), (3, 0, True), (3, SEGMENT_MS - 1, True), (4, 0, False), (3, 5, False), (90_000, 9, True),
@@ -43,7 +43,7 @@ def test_the_segments_in_which_messages_wait(
     append(warehouse.root, SEGMENTS, marker.append_column("batch_id", pa.array([0])))
     if not here:
         monkeypatch.setattr(MessageLog, "readable_paths", lambda *_: None)
-    found = IngestMemory.of_tables(spark, warehouse, MessageLog(spark, warehouse), SEGMENT_MS)
+    found = IngestMemory.of_tables(warehouse, MessageLog(warehouse), SEGMENT_MS)
     assert found.parked == {FIRST + 1, FIRST + 3, FIRST + 90_000}
     assert (found.loaded, found.next_ledger) == ((FIRST + 1) * SEGMENT_MS, 8)
 
@@ -53,7 +53,7 @@ def test_markers_tell_the_same_whoever_reads_them(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, here: bool
 ) -> None:
     """The last instant and ledger, and the last life of each: now, up to a marker, and at an older version."""
-    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    warehouse = Warehouse(str(tmp_path / "warehouse"), spark)
     create_all(warehouse.root)
     a, b = ("t", "a"), ("t", "b")
     markers = [
@@ -64,7 +64,7 @@ def test_markers_tell_the_same_whoever_reads_them(
     for each in markers:
         append(warehouse.root, SEGMENTS, marker_rows(each).append_column("batch_id", _zeros(marker_rows(each))))
     monkeypatch.setattr(*((Warehouse, "read", None) if here else (Files, "local", lambda *_: None)))
-    now, before = Markers(spark, warehouse), Markers(spark, warehouse, 1)
+    now, before = Markers(warehouse), Markers(warehouse, 1)
     assert (now.top(), before.top()) == ((3, T0 + 7, 9), (1, T0 + 1, 3))
     assert {name: (life.number, life.since) for name, life in alive(now.lives()).items()} == {a: (2, 5)}
     assert alive(now.lives(2)) == {}
@@ -74,9 +74,9 @@ def test_markers_tell_the_same_whoever_reads_them(
 
 def test_a_warehouse_without_markers_says_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """As a new one is."""
-    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    warehouse = Warehouse(str(tmp_path / "warehouse"), spark)
     create_all(warehouse.root)
-    assert IngestMemory.addressed(Markers(spark, warehouse)) == IngestMemory()
+    assert IngestMemory.addressed(Markers(warehouse)) == IngestMemory()
 
 
 def _zeros(rows: pa.Table) -> pa.Array:

@@ -18,7 +18,7 @@ def test_a_line_that_is_replaced_is_the_same_subscription_and_one_that_ended_is_
 ) -> None:
     """Who changes policies goes on with what was open; who leaves and comes back begins anew."""
     root = copytree(empty_warehouse(300_000), folder)
-    registry = Registry(spark, Warehouse(root))
+    registry = Registry(Warehouse(root, spark))
     subscribe(root, Subscription("t", "s"))
     subscribe(root, Subscription("t", "other"))
     before = registry.version()

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree, rmtree
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -34,7 +33,7 @@ from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, CURSORS, DELIVERIES, INBOX, MESSAGES, REDELIVERY, SEGMENTS, SUBSCRIPTIONS, Table
 from tests.support.released import rows, say
 from tests.support.stream import message
-from tests.support.without_jvm import Session, Stages, no_jvm
+from tests.support.without_jvm import Stages, no_jvm
 from tests.unit.doctor.test_again import begun, came, findings, go, open_of, whats
 from tests.unit.doctor.test_settle import later
 
@@ -195,9 +194,8 @@ def test_messages_that_were_restored_alone_are_accepted_again_at_their_positions
     rmtree(path_of(stages.root, MESSAGES))
     copytree(tmp_path / "copy", path_of(stages.root, MESSAGES))
     assert ("not_accepted", "messages") in whats(stages)
-    session: Any = Session()
     stages.settings = replace(stages.settings, entries_per_ledger=entries)
-    take_over_ingest(session, stages.warehouse, Options(VirtualClock(), stages.settings))
+    take_over_ingest(stages.warehouse, Options(VirtualClock(), stages.settings))
     assert sorted(map(str, rows(stages, MESSAGES))) == sorted(map(str, there))
     start(stages)
     go(stages, 91)

@@ -37,12 +37,12 @@ class Reached:
         self.stages: list[tuple[str, int | None]] = []
         self.settle_runs = False
 
-    def rebuild(self, _spark: Any, _warehouse: Any, stage: str, _options: Any, *, latest: int | None) -> Origin:  # noqa: ANN401 - they are not looked at
+    def rebuild(self, _warehouse: Any, stage: str, _options: Any, *, latest: int | None) -> Origin:  # noqa: ANN401 - they are not looked at
         """In the place of the rebuild of a stage."""
         self.stages.append((stage, latest))
         return Origin(version=7)
 
-    def reset_settle(self, _spark: Any, _warehouse: Any, latest: int) -> None:  # noqa: ANN401 - the same
+    def reset_settle(self, _warehouse: Any, latest: int) -> None:  # noqa: ANN401 - the same
         """In the place of what settle gets."""
         if self.settle_runs:
             raise StageRunning(SETTLE, "somebody")

@@ -40,7 +40,7 @@ from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark
 from schemas import CONSUMER_EVENTS, LEFT, MESSAGES, SEGMENTS, SUBSCRIPTIONS
 from tests.support.stream import at, message
-from tests.support.without_jvm import Session, Stages, no_jvm
+from tests.support.without_jvm import Stages, no_jvm
 
 T0 = 2_000_000_000_000
 NAMES = [("t", "a"), ("t", "b"), ("u", "a")]
@@ -120,11 +120,10 @@ def take(stages: Stages, *rows: dict[str, Any]) -> None:
 
 def forget(stages: Stages, mark: SettledMark = LONG_AGO) -> int:
     """What maintenance forgets of the registry and of `segments`; give of how many names."""
-    session: Any = Session()
-    gone = forgotten(session, stages.warehouse, mark)
-    forget_lines(session, stages.warehouse, gone.names)
+    gone = forgotten(stages.warehouse, mark)
+    forget_lines(stages.warehouse, gone.names)
     (rows,) = (each for each in going(mark, None, RetentionLimits(), 0, gone) if each.table is SEGMENTS)
-    delete(session, stages.warehouse, rows)
+    delete(stages.warehouse, rows)
     return len(gone.names)
 
 
@@ -179,8 +178,7 @@ def test_nobody_is_forgotten_before_settle_has_seen_it_leave(stages: Stages) -> 
 
 def begins(stages: Stages) -> int:
     """The first entry of the log of the registry, once maintenance has cut it."""
-    session: Any = Session()
-    cut_log(session, stages.warehouse, SUBSCRIPTIONS, wall_ms() + 1_000)
+    cut_log(stages.warehouse, SUBSCRIPTIONS, wall_ms() + 1_000)
     return min(int(each.stem) for each in Path(stages.root, SUBSCRIPTIONS.name, "_delta_log").glob("*.json"))
 
 

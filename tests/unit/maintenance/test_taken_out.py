@@ -24,7 +24,7 @@ from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
 from schemas import HELD
 from tests.support.stream import message
-from tests.support.without_jvm import Session, Stages, no_jvm
+from tests.support.without_jvm import Stages, no_jvm
 
 T0 = 2_000_000_000_000
 HOUR = 3_600 * SECOND_MS
@@ -57,7 +57,7 @@ def go(stages: Stages, after: int, *topics: str) -> None:
 
 def marked(stages: Stages) -> bool:
     """Whether the mark rises above what was held."""
-    return raise_mark(Session(), stages.warehouse, 0).due_ms > T0 + HOUR  # type: ignore[arg-type]
+    return raise_mark(stages.warehouse, 0).due_ms > T0 + HOUR
 
 
 def test_the_mark_waits_until_what_was_taken_out_of_held_is_visible(stages: Stages) -> None:
@@ -69,7 +69,7 @@ def test_the_mark_waits_until_what_was_taken_out_of_held_is_visible(stages: Stag
 
 def test_the_log_of_held_stays_from_where_something_was_taken_out(stages: Stages) -> None:
     """A rebuild reads there what was on a note that is gone, whatever batches did to the table since."""
-    sink = Sink(Session(), stages.warehouse, HELD, DISPATCH)  # type: ignore[arg-type]
+    sink = Sink(stages.warehouse, HELD, DISPATCH)
     last = sink.last
     assert last is not None
     begins = []
@@ -77,7 +77,7 @@ def test_the_log_of_held_stays_from_where_something_was_taken_out(stages: Stages
         since = last.note["since"] if owner == last.owner else newest(Files(), stages.warehouse.path(HELD))
         sink.commit([], owner, last.batch + 1, {**last.note, "since": since})
         open_table(stages.root, HELD).create_checkpoint()
-        cut_log(Session(), stages.warehouse, HELD, wall_ms() + SECOND_MS)  # type: ignore[arg-type]
+        cut_log(stages.warehouse, HELD, wall_ms() + SECOND_MS)
         entries = Path(stages.root, HELD.name, "_delta_log").glob("*.json")
         begins.append(min(int(each.stem) for each in entries) > last.note["since"])
     assert begins == [False, True]

@@ -16,14 +16,13 @@ from pipeline.config.settings import SECOND_MS
 from pipeline.config.stages import SETTLE
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import append, open_table, query, rows_of
-from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.cutlogs import cut_log
 from pipeline.maintenance.readers import settled_upto, unread_from
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, REDELIVERY, SEGMENTS
 from tests.support.maintained import shorten_logs
 from tests.support.stream import at, message
-from tests.support.without_jvm import Session, Stages, no_jvm
+from tests.support.without_jvm import Stages, no_jvm
 
 T0 = 2_000_000_000_000
 
@@ -85,11 +84,11 @@ def test_a_batch_that_died_with_its_checkpoint_keeps_what_it_reads_though_nobody
     assert not stages.settle()
     unsubscribe(stages.root, "t", "other")
     later(stages)
-    known = settled_upto(Session(), stages.warehouse)  # type: ignore[arg-type]
+    known = settled_upto(stages.warehouse)
     assert known is not None
     rmtree(stages.warehouse.checkpoint(SETTLE))
-    assert settled_upto(Session(), stages.warehouse) == known  # type: ignore[arg-type]
-    assert unread_from(Session(), stages.warehouse, REDELIVERY) is not None  # type: ignore[arg-type]
+    assert settled_upto(stages.warehouse) == known
+    assert unread_from(stages.warehouse, REDELIVERY) is not None
 
 
 @pytest.mark.parametrize("step", ["settle.segments", None])
@@ -105,9 +104,9 @@ def test_a_batch_of_settle_that_died_before_its_last_commit_is_found_in_a_log_th
     for number in range(8):
         stages.instant += SECOND_MS
         assert stages.ingest(message(f"later {number}", "t", after=60))
-    cut_log(Session(), Warehouse(stages.root), SEGMENTS, wall_ms() + SECOND_MS)  # type: ignore[arg-type]
+    cut_log(stages.warehouse, SEGMENTS, wall_ms() + SECOND_MS)
     assert (begins(stages) > written + 4) == (step is None)
     assert stages.settle()
     assert retries(stages) == 1
-    cut_log(Session(), Warehouse(stages.root), SEGMENTS, wall_ms() + SECOND_MS)  # type: ignore[arg-type]
+    cut_log(stages.warehouse, SEGMENTS, wall_ms() + SECOND_MS)
     assert begins(stages) > written + 4

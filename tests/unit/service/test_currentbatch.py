@@ -47,7 +47,7 @@ class Log:
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AtWork:
     """Ingest, at a batch of two versions of one file and four."""
-    monkeypatch.setattr("pipeline.service.currentbatch.session_files", lambda _: Files())
+    monkeypatch.setattr(Warehouse, "files", Files())
     log = tmp_path / INBOX.name / "_delta_log"
     log.mkdir(parents=True)
     for version, sizes in enumerate(([54_000_000], [1_000_000, 3_000_000, 2_000_000, 4_000_000])):
@@ -58,7 +58,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AtWork:
         raise MemoryError
 
     spark: Any = SimpleNamespace(conf={"spark.driver.memory": "2g"})
-    found = AtWork(spark, Warehouse(str(tmp_path)), "ingest", body, cast("Any", Log()))
+    found = AtWork(Warehouse(str(tmp_path), spark), "ingest", body, cast("Any", Log()))
     assert found.files is None
     with pytest.raises(MemoryError):
         found(cast("Any", None), 3)
@@ -116,10 +116,10 @@ def test_errors_of_memory_are_known_by_their_names(text: str, ended: bool) -> No
 
 def test_a_stage_is_not_started_again_when_another_process_has_gone_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """While this one was cut off from the store. What Spark has logged for the next batch is still its own."""
-    monkeypatch.setattr("pipeline.service.currentbatch.session_files", lambda _: Files())
+    monkeypatch.setattr(Warehouse, "files", Files())
     spark: Any = SimpleNamespace(conf={})
     log = Log(last=4)
-    work = AtWork(spark, Warehouse("/warehouse"), "ingest", lambda *_: None, cast("Any", log))
+    work = AtWork(Warehouse("/warehouse", spark), "ingest", lambda *_: None, cast("Any", log))
     work(cast("Any", None), 5)
     log.last = 6
     work.check_alone()

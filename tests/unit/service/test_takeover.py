@@ -39,7 +39,7 @@ def test_a_copy_without_any_delivery_is_taken_over_from_whoever_wrote_what_was_c
         assert stages.dispatch()
         rmtree(f"{stages.root}/{DELIVERIES.name}")
         copytree(tmp_path / "before", f"{stages.root}/{DELIVERIES.name}")
-        found = take_over_dispatch(session, Warehouse(stages.root), Options(VIRTUAL))
+        found = take_over_dispatch(Warehouse(stages.root, session), Options(VIRTUAL))
         assert found.after == (stages._book("dispatch").owner,)
 
 
@@ -71,5 +71,5 @@ def test_what_was_prepared_with_what_a_batch_held_is_looked_for_when_its_note_is
             patch.object(_Restoring, "_lacking", lambda _, __, wanted: looked.append(wanted.upto)),
             patch.object(_Restoring, "_release", lambda *_: None),
         ):
-            found = take_over_dispatch(session, Warehouse(stages.root), Options(VIRTUAL))
+            found = take_over_dispatch(Warehouse(stages.root, session), Options(VIRTUAL))
         assert looked == [(found.version, found.index)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ from pipeline.delta.deltars import open_table
 from pipeline.settle.stage import Settle
 from schemas import CURSORS, SEGMENTS
 from tests.support.released import T0, released, say
-from tests.support.without_jvm import Session, Stages
+from tests.support.without_jvm import Stages
 
 """Behind any wall clock, by which a release is due."""
 TOMORROW, DELAY_MS = T0 + 86_400_000, 7_000
@@ -38,8 +37,7 @@ def fails(stages: Stages, entry: int) -> None:
 
 def reset(stages: Stages) -> Settle:
     """What `rebuild --reset-clock` does with settle."""
-    session: Any = Session()
-    settle = Settle(session, stages.warehouse, nobody)
+    settle = Settle(stages.warehouse, nobody)
     settle.reset_clock(T0)
     stages.restart("settle")
     return settle
@@ -90,8 +88,7 @@ def test_a_torn_batch_is_finished_as_planned_by_who_lost_the_checkpoint_and_was_
     stages.die_after("settle.segments")
     assert not settled_at(stages, T0)
     rmtree(stages.warehouse.checkpoint(SETTLE))
-    session: Any = Session()
-    settle = Settle(session, stages.warehouse, nobody)
+    settle = Settle(stages.warehouse, nobody)
     assert settle.instant == T0
     assert settle.step(T0 + DELAY_MS, patient=False)
     assert settle.instant == T0
@@ -111,5 +108,4 @@ def test_the_time_of_a_batch_that_was_only_begun_is_known(stages: Stages) -> Non
     fails(stages, 0)
     stages.die_after("settle.noted")
     assert not settled_at(stages, TOMORROW)
-    session: Any = Session()
-    assert Settle(session, stages.warehouse, nobody).instant == TOMORROW
+    assert Settle(stages.warehouse, nobody).instant == TOMORROW

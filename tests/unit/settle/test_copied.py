@@ -16,7 +16,6 @@ pytest.importorskip("pyspark", reason="settle needs requirements/all.lock")
 from pipeline.config.errors import VersionGone
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import append, open_table, rows_of
-from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.letters import DeadLetters
 from pipeline.settle.undone import undone
 from pipeline.subscriptions.letters import APPLICATION
@@ -25,7 +24,7 @@ from schemas import CONSUMER_EVENTS, CURSORS, INBOX, REDELIVERY, SEGMENTS, Table
 from tests.support.examined import wrong
 from tests.support.released import released, say
 from tests.support.stream import Killed, at, message
-from tests.support.without_jvm import Session, Stages
+from tests.support.without_jvm import Stages
 
 COMES_AGAIN, GIVEN_UP = Policies(ack=True, retry_min_ms=60_000), Policies(ack=True, max_redeliveries=0)
 LATER = ("segments", "closed", "consumer_events")
@@ -88,11 +87,11 @@ def test_what_a_copy_does_not_know_of_is_taken_again_from_where_it_ends(
     assert expected == (5 - len(behind), behind.count("nack"))
     put_back(stages, checkpoint=checkpoint)
     torn = len(behind) == 1
-    warehouse = Warehouse(stages.root)
-    assert undone(Session(), warehouse) == (None if torn else (done + 1, done + len(behind)))  # type: ignore[arg-type]
+    warehouse = stages.warehouse
+    assert undone(warehouse) == (None if torn else (done + 1, done + len(behind)))
     assert stages.settle()
     assert open_of(stages) == expected
-    assert undone(Session(), warehouse) is None  # type: ignore[arg-type]
+    assert undone(warehouse) is None
     said(stages, "ack", 5)
     assert open_of(stages) == (expected[0] - 1, expected[1])
     assert SETTLE in {path.name for path in Path(stages.root, "_checkpoints").iterdir()}
@@ -117,9 +116,9 @@ def test_what_comes_again_on_a_copy_is_known_by_its_rows_when_the_log_was_cut(st
     assert stages.ingest(message("later", "t", after=60))
     put_back(stages, checkpoint=True)
     cut(stages, SEGMENTS)
-    assert undone(Session(), stages.warehouse) == (done + 1, done + behind)  # type: ignore[arg-type]
+    assert undone(stages.warehouse) == (done + 1, done + behind)
     assert stages.settle()
-    assert undone(Session(), stages.warehouse) is None  # type: ignore[arg-type]
+    assert undone(stages.warehouse) is None
 
 
 @pytest.mark.parametrize("table", [CONSUMER_EVENTS, REDELIVERY], ids=lambda table: table.name)

@@ -262,7 +262,7 @@ def test_a_stranger_who_notes_a_number_while_spark_writes_makes_no_letter_vanish
     def by_spark(self: letters.DeadLetters, *where: Any) -> None:  # noqa: ANN401 - as it is called
         made(self, *where)
         self._root = None
-        self._spark = Writes(stages.root, overtakes)  # type: ignore[assignment]
+        self._warehouse = self._warehouse.within(Writes(stages.root, overtakes))  # type: ignore[arg-type]
 
     monkeypatch.setattr(letters.DeadLetters, "__init__", by_spark)
     last = staticmethod(lambda name: open_table(stages.root, INBOX).transaction_version(name))

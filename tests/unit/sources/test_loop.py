@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Event, Semaphore
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -85,12 +85,12 @@ def test_a_note_that_cannot_be_written_does_not_leave_the_source_alone(
 ) -> None:
     """Nobody would begin its query again when that ends; a store may be away for a while."""
     files = Away(4)
-    monkeypatch.setattr(loop, "session_files", lambda _: files)
+    monkeypatch.setattr(Warehouse, "files", files)
     for name in ("_LOOK_S", "_FIRST_PAUSE_S"):
         monkeypatch.setattr(loop, name, 0.01)
     source = Source("orders", "kafka://h:9092/t")
-    session: Any = None
-    made = Counted(session, Warehouse(str(tmp_path)), source, Nothing(), Options(LiveClock()))
+    session: Any = object()
+    made = Counted(Warehouse(str(tmp_path), session), source, Nothing(), Options(LiveClock()))
     made.begin()
     made.watch()
     try:
@@ -124,11 +124,11 @@ def test_a_source_that_stands_still_goes_on_by_itself_when_what_it_follows_is_re
     """The doctor says why it stands still, and nothing more once it goes on."""
     root = str(tmp_path)
     new_warehouse(root)
-    monkeypatch.setattr(loop, "session_files", lambda _: Files())
+    monkeypatch.setattr(Warehouse, "files", Files())
     for name in ("_LOOK_S", "_FIRST_PAUSE_S", "_LONGEST_PAUSE_S"):
         monkeypatch.setattr(loop, name, 0.01)
-    session: Any = None
-    made = Repaired(session, Warehouse(root), Source("orders", "kafka://h:9092/t"), Nothing(), Options(LiveClock()))
+    session: Any = object()
+    made = Repaired(Warehouse(root, session), Source("orders", "kafka://h:9092/t"), Nothing(), Options(LiveClock()))
     made.begin()
     made.watch()
     try:
@@ -144,7 +144,7 @@ def test_a_source_that_stands_still_goes_on_by_itself_when_what_it_follows_is_re
 def test_a_query_whose_checkpoint_lasts_is_begun_anew_each_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would hold in memory what its checkpoint has forgotten; one whose checkpoint does not last holds nothing."""
     now = [0]
-    monkeypatch.setattr(loop, "session_files", lambda _: Files())
+    monkeypatch.setattr(Warehouse, "files", Files())
     monkeypatch.setattr(loop, "_LOOK_S", 0.01)
     monkeypatch.setattr(loop, "monotonic_ms", lambda: now[0])
     looked, again = Semaphore(0), Semaphore(0)
@@ -158,11 +158,11 @@ def test_a_query_whose_checkpoint_lasts_is_begun_anew_each_day(tmp_path: Path, m
             looked.release()
             again.acquire()
 
-    source, session = Source("orders", "kafka://h:9092/t"), None
+    source, session = Source("orders", "kafka://h:9092/t"), cast("Any", object())
     for lasting, begun in ((True, 2), (False, 1)):
         door, now[0] = Nothing(), 0
         door.lasting = lasting
-        made = Looked(session, Warehouse(str(tmp_path)), source, door, Options(LiveClock()))  # type: ignore[arg-type] # nobody asks
+        made = Looked(Warehouse(str(tmp_path), session), source, door, Options(LiveClock()))
         made.begin()
         made.watch()
         for moment in (DAY_MS - 1, DAY_MS, DAY_MS + 1):

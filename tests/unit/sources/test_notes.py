@@ -49,7 +49,7 @@ def source(root: str) -> Batches:
     described: Any = Source("orders", "folder:/tmp/orders")
     session: Any = Session()
     nothing: Any = None
-    return Batches(session, Warehouse(root), described, Lasting(), nothing, nobody, Watch())  # type: ignore[arg-type]
+    return Batches(Warehouse(root, session), described, Lasting(), nothing, nobody, Watch())  # type: ignore[arg-type]
 
 
 class Lasting:

@@ -23,7 +23,7 @@ class Stops:
 
     stopped: list[str]
 
-    def __init__(self, _spark: Any, _warehouse: Any, source: Source, *_: Any) -> None:  # noqa: ANN401 - not looked at
+    def __init__(self, _warehouse: Any, source: Source, *_: Any) -> None:  # noqa: ANN401 - not looked at
         """It has a name."""
         self._name = source.name
 
@@ -46,7 +46,7 @@ def test_all_sources_are_stopped_when_one_of_them_cannot_note_its_end(monkeypatc
     monkeypatch.setattr(running, "SourceLoop", Stops)
     session: Any = None
     sources = [Source(name, "kafka://h:9092/t") for name in NAMES]
-    following = running.following(session, Warehouse("w"), sources, Options(LiveClock()))
+    following = running.following(Warehouse("w", session), sources, Options(LiveClock()))
     with pytest.raises(OSError, match="away"), following as loops:
         assert len(loops) == len(NAMES)
     assert sorted(Stops.stopped) == sorted(NAMES)

@@ -275,9 +275,9 @@ def test_delta_itself_commits_nothing_in_a_store(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Rewriting, "of", unknown)
     monkeypatch.setattr(retention, "unread", lambda *_: SimpleNamespace(batches=()))
     nobody: Any = None
-    warehouse = Warehouse("s3a://bucket/unknown")
-    assert compact(nobody, warehouse, INBOX) == (0, 0)
-    assert retention.delete(nobody, warehouse, Expired(MESSAGES, "true")) == 0
+    warehouse = Warehouse("s3a://bucket/unknown", nobody)
+    assert compact(warehouse, INBOX) == (0, 0)
+    assert retention.delete(warehouse, Expired(MESSAGES, "true")) == 0
 
 
 def test_what_is_said_at_the_start_of_locks() -> None:

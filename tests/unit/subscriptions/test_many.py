@@ -33,7 +33,7 @@ def stages(tmp_path: Path) -> Iterator[Stages]:
 
 def registry_of(stages: Stages) -> Registry:
     """As ingest reads it."""
-    return Registry(stages._session, stages.warehouse)
+    return Registry(stages.warehouse)
 
 
 def test_who_registers_while_ingest_stands_costs_no_reading_of_each_version(
