@@ -106,6 +106,10 @@ def create(root: str, table: Table, properties: Mapping[str, str]) -> None:
     put_first_checksum(Files(), path_of(root, table))
 
 
+class NumberTaken(Exception):
+    """Another number is the last one that was noted under a name: another process counts under it, too."""
+
+
 def append(
     root: str,
     table: Table,
@@ -114,6 +118,7 @@ def append(
     once: tuple[str, int] | None = None,
     *,
     drawn: bool = False,
+    behind: int | None = None,
 ) -> int:
     """Append rows in one commit; give the table's version afterwards.
 
@@ -129,17 +134,26 @@ def append(
             that is not higher were appended before, and are not again.
         drawn: the number cannot be guessed: only rows of this very number were appended before. Whoever appends to the
             table may note any number under any name.
+        behind: the number that has to be the last one under the name, -1 for none. So of two processes that count
+            under one name one appends.
 
     Raises:
+        NumberTaken: another number is the last one.
         NoWarehouse: there is no such table.
         ColumnGone: the table lacks a column of the rows.
         StillConflicting: the race was lost every time.
     """
 
     def write(opened: DeltaTable) -> int:
+        if once is not None and behind is not None:
+            last = opened.transaction_version(once[0])
+            if (-1 if last is None else last) != behind:
+                raise NumberTaken(once[0])
         if once is None or not _was_done(opened, *once, drawn=drawn):
             noted = None if once is None else [Transaction(*once)]
-            how = CommitProperties(max_commit_retries=15, app_transactions=noted)
+            # delta-rs repeats a commit without another look at the number.
+            retries = 15 if behind is None else 0
+            how = CommitProperties(max_commit_retries=retries, app_transactions=noted)
             write_deltalake(
                 opened,
                 fitted(opened, table, rows),

@@ -8,9 +8,11 @@ import re
 from bisect import bisect_left
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from pipeline.brokers.pulsaradmin import Position
-from pipeline.config.errors import BadValue
-from pipeline.delta.deltars import open_table
+from pipeline.config.errors import BadValue, StageRunning
+from pipeline.delta.deltars import NumberTaken, append, open_table
 from pipeline.storage.files import Files
 from pipeline.subscriptions.importnotes import IMPORTS, check_planned
 from schemas import INBOX
@@ -91,7 +93,7 @@ class ImportPlace:
         """
         text = json.dumps([wanted.service, partition, wanted.subscription, wanted.to])
         self.name = f"import-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
-        self.folder, self.partition = f"{root}/{IMPORTS}", partition
+        self.folder, self.partition, self._root = f"{root}/{IMPORTS}", partition, root
         done = open_table(root, INBOX).transaction_version(self.name)
         self.last = -1 if done is None else done
         self._files, self._path = Files(), f"{self.folder}/{self.name}.json"
@@ -100,10 +102,40 @@ class ImportPlace:
         # A commit that was planned and did not come is planned anew.
         self._commits = [(number, soon) for number, soon in noted if number <= self.last]
 
+    def commit(self, rows: pa.Table, last: int, soon_ms: int) -> None:
+        """Append messages to `inbox` by one commit.
+
+        In a store no lock keeps a second import of the topic out. The one that commits second takes nothing: its plan
+        goes, and that of the other one, which it may have replaced, is put back.
+
+        Args:
+            rows: of the inbox.
+            last: the number with which the commit ends.
+            soon_ms: the due time up to which it leaves messages.
+
+        Raises:
+            StageRunning: another import of the same topic has committed since this one has looked.
+        """
+        before = self._files.text_if_there(self._path)
+        self.plan(last, soon_ms)
+        try:
+            append(self._root, INBOX, rows, once=(self.name, last), behind=self.last)
+        except NumberTaken as error:
+            if before is not None and self._files.text_if_there(self._path) == self._text:
+                self._files.write(self._path, before)
+            raise StageRunning(self.name, "another process has committed") from error
+        self.last = last
+        if self._files.text_if_there(self._path) != self._text:
+            self._files.write(self._path, self._text)
+
     def plan(self, last: int, soon_ms: int) -> None:
         """Note, before a commit, which number it ends with, and up to which due time it leaves messages."""
         self._commits.append((last, soon_ms))
-        self._files.write(self._path, json.dumps(self._commits))
+        self._files.write(self._path, self._text)
+
+    @property
+    def _text(self) -> str:
+        return json.dumps(self._commits)
 
     def took(self, number: int, due_ms: int) -> bool:
         """Whether a message of an earlier commit was taken, by its due time."""

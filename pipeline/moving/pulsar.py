@@ -20,11 +20,9 @@ from pipeline.brokers.pulsaradmin import Admin, Cursor, Position
 from pipeline.client.inbox import Message, rows_of_messages
 from pipeline.config.errors import BrokerRefused
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.deltars import append
 from pipeline.moving.places import ImportPlace, Wanted, position_of, sequence
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
-from schemas import INBOX
 
 _CHUNK = 5_000
 """Messages of a commit."""
@@ -74,7 +72,7 @@ def take(root: str, wanted: Wanted, *, dry: bool = False, chunk: int = _CHUNK) -
     Raises:
         NoBrokerClient: the client is not installed.
         BrokerRefused: the broker does not know the subscription, does not answer, or refuses.
-        StageRunning: another import of the same topic runs.
+        StageRunning: another import of the same topic runs, or has committed meanwhile.
     """
     pulsar, admin, client = package(), Admin(wanted.admin), connected(wanted.service)
     try:
@@ -82,7 +80,7 @@ def take(root: str, wanted: Wanted, *, dry: bool = False, chunk: int = _CHUNK) -
             partition = name.partition("://")[2]
             place = ImportPlace(root, wanted, partition)
             with StageLock(place.name, place.folder).held():
-                yield from _Partition(root, wanted, place, client, admin).run(dry=dry, chunk=chunk)
+                yield from _Partition(wanted, place, client, admin).run(dry=dry, chunk=chunk)
     except pulsar.PulsarException as error:
         raise BrokerRefused(f"{wanted.service} does not answer, or refuses: {error}") from error
     finally:
@@ -93,8 +91,8 @@ def take(root: str, wanted: Wanted, *, dry: bool = False, chunk: int = _CHUNK) -
 class _Partition:
     """A topic without partitions, or one partition."""
 
-    def __init__(self, root: str, wanted: Wanted, place: ImportPlace, client: Any, admin: Admin) -> None:  # noqa: ANN401 - of the client
-        self._root, self._wanted, self._place, self._client, self._admin = root, wanted, place, client, admin
+    def __init__(self, wanted: Wanted, place: ImportPlace, client: Any, admin: Admin) -> None:  # noqa: ANN401 - of the client
+        self._wanted, self._place, self._client, self._admin = wanted, place, client, admin
         self._cursor: Cursor = admin.cursor(place.partition, wanted.subscription)
         if self._cursor.kind not in _DELAYING:
             problem = f"{wanted.subscription} is {self._cursor.kind}, and those get messages at once, due or not"
@@ -152,10 +150,8 @@ class _Partition:
             elif ms is not None and ms > soon:
                 fresh.append((message, ms))
         if fresh and not dry:
-            self._place.plan(numbers[-1], soon)
             rows = rows_of_messages([message_of(message, self._wanted.to, ms) for message, ms in fresh])
-            append(self._root, INBOX, rows, once=(self._place.name, numbers[-1]), drawn=True)
-            self._place.last = numbers[-1]
+            self._place.commit(rows, numbers[-1], soon)
         self._count(len(found), [ms for _, ms in fresh], before)
         return older + [message for message, _ in fresh]
 

@@ -15,8 +15,8 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from pipeline.brokers.pulsaradmin import Position
 from pipeline.client.inbox import Message, rows_of_messages
-from pipeline.config.errors import BadValue
-from pipeline.delta.deltars import append, path_of
+from pipeline.config.errors import BadValue, StageRunning
+from pipeline.delta.deltars import append, open_table, path_of
 from pipeline.moving.places import ImportPlace, Wanted, position_of, sequence
 from pipeline.subscriptions.importnotes import NotedByOthers, noted_by_others
 from schemas import INBOX
@@ -126,3 +126,30 @@ def test_a_number_of_somebody_else_does_not_move_an_import(root: str, number: in
         append(root, INBOX, rows_of_messages([Message("t", b"x")]), once=(name, 20), drawn=True)
         assert place(root).last == 20
         assert not list(noted_by_others(root))
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_of_two_imports_at_once_one_commits(root: str, monkeypatch: pytest.MonkeyPatch, *, same: bool) -> None:
+    """In a store no lock keeps them apart. Both took the same messages."""
+    commit(root, 10, 1_000)
+    first, second = place(root), place(root)
+    rows = rows_of_messages([Message("t", b"x")])
+    first.commit(rows, 20, 5_000)
+    with pytest.raises(StageRunning):
+        second.commit(rows, 20 if same else 15, 9_000)
+    now = place(root)
+    assert (now.last, [now.took(20, due) for due in (5_000, 5_001)]) == (20, [False, True])
+    # This one is faster after the plan of the other, which it puts back.
+    first, second = place(root), place(root)
+    plan = second.plan
+
+    def plans(last: int, soon_ms: int) -> None:
+        plan(last, soon_ms)
+        first.commit(rows, 30, 6_000)
+
+    monkeypatch.setattr(second, "plan", plans)
+    with pytest.raises(StageRunning):
+        second.commit(rows, 30 if same else 25, 9_000)
+    now = place(root)
+    assert (now.last, [now.took(30, due) for due in (6_000, 6_001)]) == (30, [False, True])
+    assert open_table(root, INBOX).to_pyarrow_table().num_rows == 3
