@@ -135,7 +135,7 @@ def beginning() -> list[Step]:
     return [each_by_itself(), *names, pay(), guarded()]
 
 
-def told_why(world: World) -> None:
+def error_is_shown(world: World) -> None:
     """The doctor and the list of subscriptions say why nothing comes."""
     found = [each for each in examine(world.warehouse.root, T0).findings if each.what == "guard_fails"]
     assert [each.subject for each in found] == ["t/plain", "t/s"]
@@ -224,7 +224,7 @@ def test_a_guard_that_fails_holds_what_it_guards_until_it_does_not(play: Play) -
         got("a"),
         held(2),
         suppressed(),
-        check(told_why),
+        check(error_is_shown),
         at_second(20),
         kill_after("dispatch.counted"),
         moved(away=False),

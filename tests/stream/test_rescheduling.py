@@ -198,11 +198,11 @@ def test_what_gets_another_due_time_comes_then_and_once(play: Play) -> None:
         ("plain", "cancelled"): 1,
     }
     assert sorted(standing(world).open().values()) == [0, 0, 0, 0, 0, 1]
-    assert told_open(world, "plain") == {}
+    assert cursor_blocks(world, "plain") == {}
     world.sound()
 
 
-def told_open(world: World, name: str) -> dict[int, object]:
+def cursor_blocks(world: World, name: str) -> dict[int, object]:
     """What `cursors` holds of a subscription by now, by block."""
     newest: dict[int, tuple[int, bytes | None]] = {}
     for row in world.rows(CURSORS):

@@ -136,7 +136,7 @@ def from_a_place(topic: str, fatal: str) -> list[Step]:
     ]
 
 
-TOLD: dict[str, Prospect] = {}
+PROSPECTS: dict[str, Prospect] = {}
 """What a program was told that asked before it cleared."""
 
 
@@ -144,8 +144,8 @@ def clearing(topic: str) -> list[Step]:
     """Two seeks, of which ingest sees the last one, when one is open, one waits, and others are to come."""
 
     def look(world: World) -> None:
-        TOLD["clear"] = prospect(world.warehouse.root, topic, "s", MessageId.latest)
-        TOLD["all"] = prospect(world.warehouse.root, topic, "s", MessageId.earliest)
+        PROSPECTS["clear"] = prospect(world.warehouse.root, topic, "s", MessageId.latest)
+        PROSPECTS["all"] = prospect(world.warehouse.root, topic, "s", MessageId.earliest)
 
     return [
         acknowledging(topic, "s"),
@@ -192,8 +192,8 @@ def test_each_message_from_the_place_on_comes_once_wherever_it_dies(
 def test_clearing_drops_what_is_open_and_what_waits() -> None:
     """What is sent later comes. Two seeks that ingest sees at once are one: the last one."""
     world = day().shows("clearing")
-    drops = TOLD["clear"].drops
+    drops = PROSPECTS["clear"].drops
     assert (drops.pending, drops.outstanding, drops.waiting) == (3, 1, 1)
-    assert (TOLD["clear"].brings, TOLD["all"].brings) == (0, 5)
-    assert TOLD["all"].deleted_until is None
+    assert (PROSPECTS["clear"].brings, PROSPECTS["all"].brings) == (0, 5)
+    assert PROSPECTS["all"].deleted_until is None
     world.sound()

@@ -108,7 +108,7 @@ class Stages:
         if not Path(root).exists():
             copytree(empty_warehouse(_SEGMENT_MS), root)
         self.root, self.warehouse = root, Warehouse(root, _SESSION)
-        self.settings, self._told, self.clock = settings or Settings(), observe, clock
+        self.settings, self._observe_step, self.clock = settings or Settings(), observe, clock
         self._bodies: dict[str, Any] = {}
         self._books: dict[str, Batches] = {}
         self._fatal: str | None = None
@@ -286,7 +286,7 @@ class Stages:
 
     def _observe(self, step: str, batch: int) -> None:
         self.steps.append(step)
-        self._told(step, batch)
+        self._observe_step(step, batch)
         if step == self._fatal:
             self._fatal = None
             raise Killed(f"after {step} of batch {batch}")

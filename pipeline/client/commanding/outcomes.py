@@ -28,7 +28,7 @@ from pipeline.subscriptions.commands import CANCEL, MOVES, READ, UNDO, due_times
 from state.positionset import PositionSet
 from state.withdrawals import Parts, Round, Withdrawals, count, due_of, merged
 
-_TOLD = ("asked", "issued_by", "reason", "at")
+_COLUMNS = ("asked", "issued_by", "reason", "at")
 _NOTHING = PositionSet()
 
 
@@ -78,7 +78,7 @@ def outcomes(root: str, limit: int = 20) -> list[Outcome]:
     Raises:
         NoWarehouse: the folder lacks a table.
     """
-    found = rows(root, (*READ, *_TOLD))
+    found = rows(root, (*READ, *_COLUMNS))
     newest, said = _newest(found, limit), withdrawals(found)
     ids = pa.array(list(newest), pa.string())
     found = found.filter(

@@ -68,7 +68,7 @@ class TopicConsumer:
         subscription: the subscription.
         options: how the consumer works; it has a name.
         tracker: what the application has to do with; guarded by `lock`.
-        lock: guards the desk; notified when there is something for the application.
+        lock: guards the tracker; notified when there is something for the application.
         busy: who has the exclusive subscription, when somebody else does who lives.
         life: the number of the subscription's life in which it is; 0: in none.
         over: the last life of which it knows that it is over; 0: of none.

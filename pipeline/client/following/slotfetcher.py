@@ -46,7 +46,7 @@ class Logs:
         """Who leases the slots of a subscription; None when it cannot be told yet.
 
         Raises:
-            VersionGone: not from this picture.
+            VersionGone: not from this snapshot.
         """
         found = self.leases.replay(key)
         if found is not None:

@@ -20,7 +20,7 @@ _SENDERS = """
 _AT_ONCE = 1_000
 """So many messages are read, and sent in one commit."""
 _ENTRY_BITS = 31
-_TOLD = ("topic", "subscription", "position", "redelivery_count", "cause")
+_ORIGIN = ("topic", "subscription", "position", "redelivery_count", "cause")
 """What settle says of a dead letter: properties with these names behind `delayline.`."""
 PUT_BACK = "delayline.put_back"
 """The property of a message that was a dead letter: the topic of the dead letters, and the position in it."""
@@ -74,7 +74,7 @@ class DeadLetter:
     def of_row(cls, row: Mapping[str, Any]) -> "DeadLetter":
         """From a row of `messages`."""
         properties = dict(row["properties"] or ())
-        origin, subscription, place, count, cause = (properties.pop(f"delayline.{name}", "") or "" for name in _TOLD)
+        origin, subscription, place, count, cause = (properties.pop(f"delayline.{name}", "") or "" for name in _ORIGIN)
         redelivered = whole_number(count) or 0
         at, key, payload = (row["ledger_id"], row["entry_id"]), row["message_key"], row["payload"] or b""
         return cls(row["topic"], at, origin, subscription, place, redelivered, cause, key, properties, payload)

@@ -276,10 +276,10 @@ def test_kafka_is_judged_by_lateness_by_what_came_and_by_a_copy() -> None:
     assert judged(ratio=0.6) == [True, True, False]
 
 
-TOLD = [(name, words) for sizes in (everything.SHORT, everything.FULL) for name, words in sizes.items()]
+COMMANDS = [(name, words) for sizes in (everything.SHORT, everything.FULL) for name, words in sizes.items()]
 
 
-@pytest.mark.parametrize(("name", "words"), [each for each in TOLD if each[0] not in ("index", "stages")])
+@pytest.mark.parametrize(("name", "words"), [each for each in COMMANDS if each[0] not in ("index", "stages")])
 def test_each_benchmark_takes_the_words_that_it_is_told(
     name: str, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -185,7 +185,7 @@ def test_a_listener_that_ends_its_thread_goes_on_with_the_next_message() -> None
 
 def test_who_is_told_of_a_consumer_may_take_its_time_and_is_told_in_order() -> None:
     """All consumers of the process stood, their leases lapsed, and a lock of the application was a deadlock."""
-    lock, numbers, all_told = threading.Lock(), list[int](), threading.Event()
+    lock, numbers, all_called = threading.Lock(), list[int](), threading.Event()
     announcer = Announcer()
 
     def tell(number: int) -> None:
@@ -196,9 +196,9 @@ def test_who_is_told_of_a_consumer_may_take_its_time_and_is_told_in_order() -> N
         for number in range(3):
             announcer.tell(partial(tell, number))
         announcer.tell(lambda: sys.exit(1))
-        announcer.tell(all_told.set)
+        announcer.tell(all_called.set)
         assert numbers == []
-    assert all_told.wait(_PATIENCE_S)
+    assert all_called.wait(_PATIENCE_S)
     announcer.end()
     assert numbers == [0, 1, 2]
 

@@ -65,7 +65,7 @@ class Topic:
         log = self.logs[partition]
         return Reader(log, BEFORE_ALL if begin == "earliest" else begin.place)
 
-    def subscribe(self, partition: str, _name: str, **_told: object) -> SimpleNamespace:
+    def subscribe(self, partition: str, _name: str, **_options: object) -> SimpleNamespace:
         """A consumer that acknowledges only."""
         return SimpleNamespace(acknowledge_cumulative=lambda at: self.acknowledged.update({partition: at.place}))
 
