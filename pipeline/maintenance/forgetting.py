@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 
-from pipeline.config.stages import SETTLE
+from pipeline.config.stages import INGEST, SETTLE
 from pipeline.delta.deltars import LOG_STAYS, open_table, query, quoted
-from pipeline.delta.smallqueries import ask
+from pipeline.delta.logs.entries import exists
+from pipeline.delta.smallqueries import ask, read_here
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.maintenance.readers import settled_upto, torn_batch
@@ -69,11 +70,18 @@ class Forgotten:
         before: rows about a subscription go that are before this place.
         names: who is forgotten as a whole.
         highest: the row that stays of those; None: nobody is forgotten.
+        unnoticed: who came and left without a marker row: their lines of the registry go, too.
     """
 
     before: Mapping[Name, Place] = field(default_factory=dict)
     names: frozenset[Name] = frozenset()
     highest: tuple[Name, Place] | None = None
+    unnoticed: frozenset[Name] = frozenset()
+
+    @property
+    def lines(self) -> frozenset[Name]:
+        """Whose lines of the registry go."""
+        return self.names | self.unnoticed
 
     @classmethod
     def of(cls, changes: Iterable[Change], until_ms: int, passed: int) -> Forgotten:
@@ -116,7 +124,7 @@ class Forgotten:
 def forgotten(warehouse: Warehouse, mark: SettledMark) -> Forgotten:
     """What is forgotten: what was old when all below a mark became due."""
     rows = ask(warehouse, SEGMENTS, _CHANGES)
-    changes = (
+    changes = [
         Change(
             (row["topic"], each["name"]),
             (row["marker"], row["first_ledger"]),
@@ -126,8 +134,21 @@ def forgotten(warehouse: Warehouse, mark: SettledMark) -> Forgotten:
         for row in rows
         for each in row["subscriptions"] or ()
         if row["marker"] is not None
-    )
-    return Forgotten.of(changes, mark.due_ms, _passed(warehouse))
+    ]
+    unnoticed = _unnoticed(warehouse, {each.name for each in changes})
+    return replace(Forgotten.of(changes, mark.due_ms, _passed(warehouse)), unnoticed=unnoticed)
+
+
+def _unnoticed(warehouse: Warehouse, noticed: Collection[Name]) -> frozenset[Name]:
+    """Who had left the registry when ingest last looked at it, and has no marker row: it came and left in between."""
+    last = last_commit(warehouse.spark, warehouse.path(SEGMENTS), INGEST)
+    version = None if last is None else last.note.get("registry")
+    path = warehouse.path(SUBSCRIPTIONS)
+    if version is None or version < 0 or not exists(warehouse.files, path, version):
+        return frozenset()
+    # None when its files are gone: then in the next round.
+    rows = read_here(warehouse.files, path, version, lambda opened: query(_ENDED, registry=opened)) or ()
+    return frozenset((row["topic"], row["subscription"]) for row in rows) - frozenset(noticed)
 
 
 def _passed(warehouse: Warehouse) -> int:

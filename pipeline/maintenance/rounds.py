@@ -216,7 +216,7 @@ def _forget_settled(warehouse: Warehouse, upkeep: Upkeep, mark: SettledMark, ste
     letters = mark.due_ms - max(0, upkeep.retain_dead_letters_ms - upkeep.retain_ms)
     gone = steps.take(SEGMENTS, "finding who left", partial(forgotten, warehouse, mark), Forgotten())
     # Before the rows of `segments`, by which the next round knows of them if this one ends here.
-    lines = partial(forget_lines, warehouse, gone.names)
+    lines = partial(forget_lines, warehouse, gone.lines)
     deleted[SUBSCRIPTIONS.name] = steps.take(SUBSCRIPTIONS, _DELETING, lines, 0)
     for rows in going(mark, shown, kept, letters, gone):
         count = steps.take(rows.table, _DELETING, partial(delete, warehouse, rows), None)

@@ -121,7 +121,7 @@ def take(stages: Stages, *rows: dict[str, Any]) -> None:
 def forget(stages: Stages, mark: SettledMark = LONG_AGO) -> int:
     """What maintenance forgets of the registry and of `segments`; give of how many names."""
     gone = forgotten(stages.warehouse, mark)
-    forget_lines(stages.warehouse, gone.names)
+    forget_lines(stages.warehouse, gone.lines)
     (rows,) = (each for each in going(mark, None, RetentionLimits(), 0, gone) if each.table is SEGMENTS)
     delete(stages.warehouse, rows)
     return len(gone.names)
@@ -174,6 +174,29 @@ def test_nobody_is_forgotten_before_settle_has_seen_it_leave(stages: Stages) -> 
     assert forget(stages) == 0
     take(stages)
     assert forget(stages) == 1
+
+
+def test_who_came_and_left_between_two_looks_of_ingest_is_forgotten(stages: Stages) -> None:
+    """No marker row tells of it, so its line stayed for ever; who is there, or has not been looked at yet, stays."""
+    for name in ("unnoticed", "back", "stays", "earlier"):
+        subscribe(stages.root, Subscription("t", name))
+        if name != "stays":
+            unsubscribe(stages.root, "t", name)
+    take(stages, message("m", "t"))
+    for name in ("back", "late"):
+        subscribe(stages.root, Subscription("t", name))
+    unsubscribe(stages.root, "t", "late")
+    forget(stages, SettledMark())
+    assert [each.name for each in subscriptions(stages.root)] == ["back", "stays"]
+    assert lines(stages) == 3
+    take(stages, message("n", "t"))
+    forget(stages, SettledMark())
+    assert lines(stages) == 2
+    subscribe(stages.root, Subscription("t", "unnoticed"))
+    take(stages, message("o", "t"))
+    assert {name: life.number for (_, name), life in alive(lives(stages.root)).items()} == dict.fromkeys(
+        ("back", "stays", "unnoticed"), 1
+    )
 
 
 def begins(stages: Stages) -> int:
