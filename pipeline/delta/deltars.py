@@ -151,9 +151,8 @@ def append(
                 raise NumberTaken(once[0])
         if once is None or not _was_done(opened, *once, drawn=drawn):
             noted = None if once is None else [Transaction(*once)]
-            # delta-rs repeats a commit without another look at the number.
-            retries = 15 if behind is None else 0
-            how = CommitProperties(max_commit_retries=retries, app_transactions=noted)
+            # delta-rs does not repeat a commit when another one has noted something under the name: that is done here.
+            how = CommitProperties(max_commit_retries=15, app_transactions=noted)
             write_deltalake(
                 opened,
                 fitted(opened, table, rows),

@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from deltalake import CommitProperties, Transaction, write_deltalake
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from pipeline.brokers.pulsaradmin import Position
 from pipeline.client.inbox import Message, rows_of_messages
 from pipeline.config.errors import BadValue, StageRunning
+from pipeline.delta import deltars
 from pipeline.delta.deltars import append, open_table, path_of
 from pipeline.moving.places import ImportPlace, Wanted, position_of, sequence
 from pipeline.subscriptions.importnotes import NotedByOthers, noted_by_others
-from schemas import INBOX
+from schemas import INBOX, Table
 from tests.support.client import new_warehouse
 from tests.support.examined import wrong
 
@@ -153,3 +155,21 @@ def test_of_two_imports_at_once_one_commits(root: str, monkeypatch: pytest.Monke
     now = place(root)
     assert (now.last, [now.took(30, due) for due in (6_000, 6_001)]) == (30, [False, True])
     assert open_table(root, INBOX).to_pyarrow_table().num_rows == 3
+
+
+def test_of_two_imports_that_commit_at_the_same_moment_one_does(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one commits between the look at the number and the commit."""
+    first, second = place(root), place(root)
+    rows = rows_of_messages([Message("t", b"x")])
+    fit = deltars.fitted
+
+    def meanwhile(opened: DeltaTable, table: Table, some: pa.Table) -> pa.Table:
+        monkeypatch.setattr(deltars, "fitted", fit)
+        first.commit(rows, 20, 5_000)
+        return fit(opened, table, some)
+
+    monkeypatch.setattr(deltars, "fitted", meanwhile)
+    with pytest.raises(StageRunning):
+        second.commit(rows, 15, 5_000)
+    assert open_table(root, INBOX).to_pyarrow_table().num_rows == 1
+    assert place(root).last == 20
