@@ -130,8 +130,11 @@ class Settle:
 
     def _unfinished(self) -> Plan | None:
         """The plan of a batch that was begun and is not in `cursors`."""
-        if self._writes is None and (self._last is not None or self._noted.plan is not None):
+        begun = self._last or self._noted.plan
+        if self._writes is None and (begun or self._registry.at(self._registry.version()).acknowledging):
             self._writes = Writes(self._warehouse, self.owner, self._after(), self._observe)
+            if begun is None:
+                self.owner = self._writes.take_over()
             # Of a checkpoint that is lost the commits still know the plan.
             self._written = [*self._writes.plans()]
         known = self._written if self._noted.plan is None else [self._noted.plan, *self._written]
@@ -145,7 +148,7 @@ class Settle:
     def _after(self) -> int:
         """The version of `segments` behind which a batch may have written that is not in `cursors`."""
         known = [each.segments for each in (self._noted.plan, self._last) if each is not None]
-        return min(known)
+        return min(known, default=-1)
 
     def _plan(self, instant: int, *, patient: bool) -> Plan | None:
         """What there is to take now; None: nothing, or nobody acknowledges."""

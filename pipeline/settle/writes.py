@@ -48,6 +48,11 @@ class Writes:
         """The tables that are appended to."""
         return self._segments, self._closed, self._rejected
 
+    def take_over(self) -> str:
+        """Go on as the one who wrote last, if anybody has: its first batch may be torn, and its checkpoint lost."""
+        self._owner = next((sink.last.owner for sink in self.sinks if sink.last is not None), self._owner)
+        return self._owner
+
     def plans(self) -> Iterator[Plan]:
         """The plans of the last batches that the tables hold."""
         for sink in self.sinks:

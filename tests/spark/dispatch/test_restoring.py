@@ -14,10 +14,12 @@ from pyspark.sql import SparkSession
 
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.config.errors import TableBehind
 from pipeline.config.options import Options
 from pipeline.config.stages import DISPATCH
 from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.oncewriter import Sink
 from pipeline.service.rebuild import rebuild
 from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
@@ -170,3 +172,22 @@ def test_a_redelivery_whose_note_is_gone_comes_though_its_message_was_due_below_
     job.rebuild()
     job.go(101)
     assert job.came() == Counter({("s", each, 0): 1 for each in ("failed", "fine", "held")} | {("s", "failed", 1): 1})
+
+
+def test_a_note_that_is_gone_from_the_middle_is_looked_for_once(job: Job) -> None:
+    """What takes its place says so: a start was refused again, and the rebuild that it named had been done."""
+    job.subscribe(s=Policies())
+    job.go(1, "first")
+    job.go(2, "gone")
+    job.delete("payload = X'676f6e65'")
+    with no_jvm():
+        sink = Sink(job.stages.warehouse, DELIVERIES, DISPATCH)
+        assert sink.last is not None
+        # Part 2 was not due yet when part 3 became visible.
+        sink.commit([], sink.last.owner, sink.last.batch, {**sink.last.note, "top": 3, "below": [2], "shown": []})
+        job.stages.restart(DISPATCH)
+        with pytest.raises(TableBehind):
+            job.stages.start(DISPATCH)
+    job.rebuild()
+    job.go(3)
+    assert job.came() == Counter({("s", each, 0): 1 for each in ("first", "gone")})

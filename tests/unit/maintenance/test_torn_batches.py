@@ -69,6 +69,25 @@ def begins(stages: Stages) -> int:
     return min(int(each.stem) for each in Path(stages.root, SEGMENTS.name, "_delta_log").glob("*.json"))
 
 
+def test_the_first_batch_of_all_that_died_with_its_checkpoint_is_finished(tmp_path: Path) -> None:
+    """`cursors` says nothing of settle then. What failed came again twice."""
+    with no_jvm():
+        found = Stages(str(tmp_path / "warehouse"))
+        subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True)))
+        found.instant = T0
+        assert found.ingest()
+        later(found, "m")
+        nack(found)
+        found.die_after("settle.segments")
+        assert not found.settle()
+        rmtree(found.warehouse.checkpoint(SETTLE))
+        found.instant += SECOND_MS
+        assert found.settle()
+        assert retries(found) == 1
+        (opened,) = found._body(SETTLE)._opened.values()
+        assert opened.outstanding.counts.waiting == 1
+
+
 def test_a_batch_that_died_with_its_checkpoint_keeps_what_it_reads_though_nobody_acknowledges_any_more(
     stages: Stages,
 ) -> None:
