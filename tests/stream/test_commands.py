@@ -16,10 +16,9 @@ from pipeline.client.messageid import MessageId
 from pipeline.client.pending import pending
 from pipeline.client.subscribing.seeking import begin_anew
 from pipeline.config.stages import DISPATCH, SCHEDULE
-from pipeline.service.rebuild import rebuild
 from schemas import CLOSED, CURSORS, MESSAGES, REJECTED_DISPATCH
 from tests.support.consuming import acknowledging, received, says, standing
-from tests.support.either import Play, on_spark, without_jvm
+from tests.support.either import Play, either, on_spark, without_jvm
 from tests.support.stream import (
     Step,
     World,
@@ -103,17 +102,17 @@ def sought(world: World) -> None:
 
 def lost(world: World) -> None:
     """Dispatch loses its checkpoint in the middle of a batch."""
-    rebuild(world.warehouse, DISPATCH, world.options)
+    world.rebuild(DISPATCH)
 
 
 def rebuilt(world: World) -> None:
     """Schedule and dispatch lose their checkpoints."""
     world.end()
-    for stage in (SCHEDULE, DISPATCH):
-        rebuild(world.warehouse, stage, world.options)
+    world.rebuild(SCHEDULE, DISPATCH)
 
 
-def test_what_spark_chose_is_commanded(spark: SparkSession, folder: str) -> None:
+@either
+def test_what_spark_chose_is_commanded(spark: SparkSession, play: Play) -> None:
     """A join with another table, or the payload, names messages that no condition of the client could."""
 
     def chosen(world: World) -> None:
@@ -129,8 +128,6 @@ def test_what_spark_chose_is_commanded(spark: SparkSession, folder: str) -> None
         assert for_spark.release_now(messages.where("message_key = 'e'"), root, "t").selection.count == 1
 
     play(
-        spark,
-        folder,
         [
             subscribe("t", "s"),
             advance(T0),

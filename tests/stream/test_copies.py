@@ -1,12 +1,13 @@
 """Checkpoints and tables that do not fit: copied while the stages ran, restored, cut by a power failure, vacuumed.
 
-One run has a topic and a time of its own for each test, so that one world stands all of it.
+A run has a topic and a time of its own for each test, so that one world stands all of them.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from shutil import copytree, rmtree
@@ -15,14 +16,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.config.errors import BatchDiffers, CheckpointBehind, ClockAhead, SourceBehind, TableBehind
-from pipeline.config.options import Options
 from pipeline.config.settings import LiveClock
 from pipeline.config.stages import INGEST, SCHEDULE, SETTLE, STAGES
 from pipeline.dispatch.prepared import PREPARED, PreparedStore
-from pipeline.service.rebuild import rebuild, reset_settle
-from pipeline.service.run import start
+from pipeline.service.rebuild import reset_settle
 from schemas import DELIVERIES, INBOX, REDELIVERY, REJECTED_DISPATCH, Table
 from tests.support.consuming import acknowledging
+from tests.support.either import EITHER
 from tests.support.stream import (
     Step,
     World,
@@ -63,7 +63,7 @@ def refused(stage: str, error: type[Exception]) -> Step:
 
     def step(world: World) -> None:
         with pytest.raises(error) as raised:
-            start(world.warehouse, stage, world.options)
+            world.start(stage)
         assert vars(raised.value)["stage"] == stage
         assert f"delayline rebuild --stage {stage}" in str(raised.value)
 
@@ -81,12 +81,11 @@ def all_once(topic: str, *expected: str, subscription: str = "s") -> Step:
 
 def rebuilt(*stages: str) -> Step:
     """Rebuild stages that are stopped."""
+    return check(lambda world: void(world.rebuild(*stages)))
 
-    def step(world: World) -> None:
-        for stage in stages:
-            rebuild(world.warehouse, stage, world.options)
 
-    return step
+def void(_: object) -> None:
+    """A step says nothing."""
 
 
 def one_behind(topic: str, at: int) -> list[Step]:
@@ -187,7 +186,7 @@ def source_set_back(topic: str, at: int) -> list[Step]:
 
     def said(world: World) -> None:
         with pytest.raises(SourceBehind) as raised:
-            start(world.warehouse, "ingest", world.options)
+            world.start("ingest")
         versions = re.search(r"inbox ends with version (\d+), the stage has read version (\d+)", str(raised.value))
         assert versions
         assert int(versions[1]) + 1 == int(versions[2])
@@ -263,7 +262,7 @@ def test_notes_of_prepared_parts_that_are_gone_are_refused_and_rebuilt(spark: Sp
 
     def said(world: World) -> None:
         with pytest.raises(TableBehind) as raised:
-            start(world.warehouse, "dispatch", world.options)
+            world.start("dispatch")
         assert raised.value.table == PREPARED
 
     steps = [check(empty_shelf), check(said), refused("dispatch", TableBehind), rebuilt("dispatch")]
@@ -275,7 +274,7 @@ def in_the_future(topic: str) -> list[Step]:
 
     def live(world: World, stage: str) -> None:
         with pytest.raises(ClockAhead) as raised:
-            start(world.warehouse, stage, Options(LiveClock()))
+            world.start(stage, LiveClock())
         assert raised.value.instant == FUTURE
         assert "--reset-clock" in str(raised.value)
 
@@ -285,9 +284,8 @@ def in_the_future(topic: str) -> list[Step]:
             if stage == SETTLE:
                 reset_settle(world.warehouse, T0)
             else:
-                assert rebuild(world.warehouse, stage, world.options, latest=T0).instant == T0
-            begun = start(world.warehouse, stage, Options(LiveClock()))
-            begun.stop()
+                assert [origin.instant for origin in world.rebuild(stage, latest=T0)] == [T0]
+            world.start(stage, LiveClock())
 
     return [acknowledging(topic, "s"), append(message("a", topic)), advance(FUTURE), stop(), check(reset)]
 
@@ -325,51 +323,59 @@ def without_a_clock(topic: str, at: int) -> list[Step]:
     ]
 
 
+def one_by_one(**scripts: Callable[[str, int], list[Step]]) -> dict[str, Sequence[Step]]:
+    """Each script with a time of its own."""
+    return {name: script(name, T0 + number * 10_000) for number, (name, script) in enumerate(scripts.items())}
+
+
 @cache
-def years() -> Played:
-    """The run."""
-    scripts = {
-        "without a clock": without_a_clock,
-        "one behind": one_behind,
-        "ending elsewhere": ending_elsewhere,
-        "table set back": table_set_back,
-        "source set back": source_set_back,
-        "vacuumed": vacuumed,
-    }
-    one_by_one = {name: script(name, T0 + number * 10_000) for number, (name, script) in enumerate(scripts.items())}
-    return play_together(one_by_one | {"in the future": in_the_future("in the future")})
+def hours() -> Played:
+    """The run in which Spark itself has to bear something, or makes anew what was prepared."""
+    return play_together(one_by_one(clockless=without_a_clock, vacuumed=vacuumed))
+
+
+@pytest.fixture(scope="module", params=EITHER)
+def years(request: pytest.FixtureRequest) -> Played:
+    """The run of the others."""
+    scripts = one_by_one(
+        one_behind=one_behind,
+        ending_elsewhere=ending_elsewhere,
+        table_set_back=table_set_back,
+        source_set_back=source_set_back,
+    )
+    return play_together(scripts | {"in the future": in_the_future("in the future")}, play=request.param)
 
 
 def test_dispatch_goes_on_from_a_checkpoint_of_before_it_had_a_clock() -> None:
     """Spark refuses a log with another number of sources. A batch that was begun is repeated as it was."""
-    years().shows("without a clock")
+    hours().shows("clockless")
 
 
-def test_checkpoints_one_batch_behind_their_tables_are_refused_and_rebuilt() -> None:
+def test_checkpoints_one_batch_behind_their_tables_are_refused_and_rebuilt(years: Played) -> None:
     """Their next batch would be passed over."""
-    years().shows("one behind")
+    years.shows("one_behind")
 
 
-def test_batches_that_end_elsewhere_than_their_tables_say_are_refused_and_rebuilt() -> None:
+def test_batches_that_end_elsewhere_than_their_tables_say_are_refused_and_rebuilt(years: Played) -> None:
     """What is in one of them only would be lost."""
-    years().shows("ending elsewhere")
+    years.shows("ending_elsewhere")
 
 
-def test_a_table_that_was_set_back_is_refused() -> None:
+def test_a_table_that_was_set_back_is_refused(years: Played) -> None:
     """The stage that wrote it names it."""
-    years().shows("table set back")
+    years.shows("table_set_back")
 
 
-def test_a_source_that_was_set_back_is_refused() -> None:
+def test_a_source_that_was_set_back_is_refused(years: Played) -> None:
     """The stage that follows it says how far it had read."""
-    years().shows("source set back")
+    years.shows("source_set_back")
 
 
 def test_prepared_files_that_a_vacuum_took_are_prepared_again() -> None:
     """Nobody has to bring them back: the message and what became due are still in the tables."""
-    years().shows("vacuumed")
+    hours().shows("vacuumed")
 
 
-def test_a_live_start_after_a_run_in_the_future_is_refused_until_the_clock_is_reset() -> None:
+def test_a_live_start_after_a_run_in_the_future_is_refused_until_the_clock_is_reset(years: Played) -> None:
     """Delays would count from a time that has not come."""
-    years().shows("in the future")
+    years.shows("in the future")

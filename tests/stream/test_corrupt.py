@@ -14,7 +14,6 @@ from pyspark.sql.streaming.state import GroupState
 from pipeline.config.stages import SCHEDULE
 from pipeline.schedule import keys
 from pipeline.schedule import stage as schedule
-from pipeline.service.rebuild import rebuild
 from pipeline.worker import group_state
 from pipeline.worker import release as worker
 from schemas import REJECTED_SCHEDULE
@@ -74,7 +73,7 @@ def test_what_rots_is_named_with_its_remedy_and_a_rebuild_brings_it_back(
 
     def remedy(world: World) -> None:
         world.end()
-        rebuild(world.warehouse, SCHEDULE, world.options)
+        world.rebuild(SCHEDULE)
 
     healthy, late = ([each for each in ALL if (each in lost) is there] for there in (False, True))
     play(

@@ -10,14 +10,13 @@ from tempfile import mkdtemp
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
 
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE
 from pipeline.delta.deltars import open_table, path_of
-from pipeline.service.rebuild import rebuild
 from schemas import DELIVERIES, INBOX, REDELIVERY, SEGMENTS, Table
+from tests.support.either import Play, either, on_spark
 from tests.support.examined import found
 from tests.support.stream import (
     Step,
@@ -28,7 +27,6 @@ from tests.support.stream import (
     kill_after,
     message,
     payloads,
-    play,
     restart,
     stop,
     subscribe,
@@ -54,8 +52,7 @@ def repaired(*planted: tuple[str, str, str, Plant]) -> Step:
             if "delete the note" in remedies[word, subject]:
                 (note,) = notes(world)
                 note.unlink()
-        for stage in dict.fromkeys(stage for _, _, stage, _ in planted):
-            rebuild(world.warehouse, stage, world.options)
+        world.rebuild(*dict.fromkeys(stage for _, _, stage, _ in planted))
 
     return step
 
@@ -149,11 +146,10 @@ def all_once(*expected: str) -> Step:
     return step
 
 
-def test_what_is_damaged_is_made_again_by_the_commands_of_the_doctor(spark: SparkSession, folder: str) -> None:
+@either
+def test_what_is_damaged_is_made_again_by_the_commands_of_the_doctor(play: Play) -> None:
     """Several faults at a time, of several stages."""
     play(
-        spark,
-        folder,
         [
             subscribe("t", "s"),
             append(message("a")),
@@ -188,12 +184,27 @@ def test_what_is_damaged_is_made_again_by_the_commands_of_the_doctor(spark: Spar
             advance(T0 + 400_000),
             all_once("a", "accepted 3", "accepted 4", "b", "c", "f", "g", "later", "released 1", "released 2"),
             repaired(("not_released", "t/s", SCHEDULE, gone("c", released=False))),
-            check(replaced),
-            refuses(T0 + 400_001),
-            check(brought_back),
             restart(),
             append(message("h")),
             advance(T0 + 400_002),
             all_once("a", "accepted 3", "accepted 4", "b", "c", "f", "g", "h", "later", "released 1", "released 2"),
         ],
+    )
+
+
+def test_an_inbox_that_was_made_anew_is_refused_until_the_right_one_is_back() -> None:
+    """It holds more versions than were read of the one before, and none of them would be looked at."""
+    on_spark(
+        [
+            subscribe("t", "s"),
+            append(message("a")),
+            advance(T0),
+            check(replaced),
+            refuses(T0 + 1),
+            check(brought_back),
+            restart(),
+            append(message("b")),
+            advance(T0 + 2),
+            all_once("a", "b"),
+        ]
     )

@@ -12,7 +12,6 @@ from pipeline.client.pending import pending
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.tracing.trace import trace
 from pipeline.config.stages import DISPATCH
-from pipeline.service.rebuild import rebuild
 from schemas import REJECTED_DISPATCH
 from tests.support.consuming import acknowledging, held_back, payloads_open, received, says
 from tests.support.stream import (
@@ -111,7 +110,7 @@ def stands(world: World, key: str) -> list[str]:
 
 def lost(world: World) -> None:
     """Dispatch loses its checkpoint, too."""
-    rebuild(world.warehouse, DISPATCH, world.options)
+    world.rebuild(DISPATCH)
 
 
 def later() -> list[Step]:

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.client.pending import pending
 from pipeline.config.settings import MINUTE_MS, Settings
 from pipeline.config.stages import INGEST, SCHEDULE, STAGES
-from pipeline.service.rebuild import rebuild
 from schemas import DELIVERIES, REDELIVERY, SEGMENTS
-from tests.support.either import Play, either
+from tests.support.either import Play, either, on_spark
 from tests.support.stream import (
     Step,
     World,
@@ -22,7 +20,6 @@ from tests.support.stream import (
     check,
     kill_after,
     message,
-    play,
     restart,
     subscribe,
 )
@@ -64,8 +61,7 @@ def rebuilt(*stages: str) -> Step:
 
     def step(world: World) -> None:
         world.lose(*stages)
-        for stage in stages:
-            rebuild(world.warehouse, stage, world.options)
+        world.rebuild(*stages)
         world.begin()
 
     return check(step)
@@ -126,16 +122,17 @@ def complete(world: World) -> None:
     assert len(positions) == len(set(positions))
 
 
-def test_each_message_comes_once_by_one_way_whatever_is_killed_or_lost(spark: SparkSession, folder: str) -> None:
+@either
+def test_each_message_comes_once_by_one_way_whatever_is_killed_or_lost(play: Play) -> None:
     """A rebuild of any stage knows what went past the schedule, also in the middle of a batch, and with all gone."""
-    complete(play(spark, folder, course(STEPS, LATER, lost=True), Settings(express_ms=EXPRESS_MS)))
+    complete(play(course(STEPS, LATER, lost=True), Settings(express_ms=EXPRESS_MS)))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("bound", [0, 60_000])
-def test_the_bound_of_a_batch_is_in_its_plan(spark: SparkSession, folder: str, bound: int) -> None:
+def test_the_bound_of_a_batch_is_in_its_plan(bound: int) -> None:
     """The one of the settings counts from the next batch on."""
-    complete(play(spark, folder, course(STEPS, LATER, express_ms=bound), Settings(express_ms=EXPRESS_MS)))
+    complete(on_spark(course(STEPS, LATER, express_ms=bound), Settings(express_ms=EXPRESS_MS)))
 
 
 @either

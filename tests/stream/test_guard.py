@@ -17,7 +17,6 @@ from pipeline.client.tracing.trace import trace
 from pipeline.config.settings import Settings
 from pipeline.config.stages import DISPATCH
 from pipeline.doctor.examine import examine
-from pipeline.service.rebuild import rebuild
 from schemas import REJECTED_DISPATCH
 from tests.support.consuming import acknowledging, held_back, payloads_open, received, says
 from tests.support.either import Play, either
@@ -149,7 +148,7 @@ def error_is_shown(world: World) -> None:
 
 def lost(world: World) -> None:
     """Dispatch loses its checkpoint, too."""
-    rebuild(world.warehouse, DISPATCH, world.options)
+    world.rebuild(DISPATCH)
 
 
 def dying(number: int, death: str, *then: Step) -> list[Step]:

@@ -7,15 +7,15 @@ scripts that differ little.
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 
 import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.config.stages import SCHEDULE, STAGES
-from pipeline.service.rebuild import rebuild
 from pipeline.service.run import start
 from schemas import DELIVERIES
+from tests.support.either import on_spark
 from tests.support.stream import (
     Step,
     World,
@@ -80,7 +80,7 @@ def one_by_one(instant: int) -> Step:
 def rebuilt(world: World) -> None:
     """The schedule loses its state, and finds again what is pending."""
     world.end()
-    rebuild(world.warehouse, SCHEDULE, world.options)
+    world.rebuild(SCHEDULE)
 
 
 def from_latest(topic: str, *left: Step) -> list[Step]:
@@ -175,7 +175,7 @@ def day() -> Played:
             "beside earliest": beside_another("beside earliest", "earliest", check(rebuilt), restart()),
             "on its way": on_its_way("on its way"),
         },
-        stores=2,
+        play=partial(on_spark, stores=2),
     )
 
 

@@ -6,11 +6,12 @@ One run has a topic for each test, so that the stages start and stop for all of 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 
 from pipeline.config.stages import STAGES
 from pipeline.config.watching import Watch
 from schemas import DELIVERIES, PUBLICATIONS, REDELIVERY, REJECTED_INGEST
+from tests.support.either import on_spark
 from tests.support.stream import (
     Step,
     World,
@@ -178,7 +179,7 @@ def weeks() -> Played:
             "refused": refused("refused"),
             "watched": watched("watched"),
         },
-        stores=2,
+        play=partial(on_spark, stores=2),
     )
 
 

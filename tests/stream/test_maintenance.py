@@ -13,7 +13,6 @@ from pipeline.client.create import create_all
 from pipeline.client.pending import pending
 from pipeline.client.reading.deliveries import Deliveries
 from pipeline.maintenance.rounds import Done
-from pipeline.service.rebuild import rebuild
 from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX, MESSAGES, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table
 from tests.support import stream
@@ -50,7 +49,7 @@ def go_on(name: str) -> Step:
 def lose_the_schedule(world: World) -> None:
     """Its checkpoint is gone, and it goes on from the tables."""
     world.lose("schedule")
-    rebuild(world.warehouse, "schedule", world.options)
+    world.rebuild("schedule")
     world.begin()
 
 

@@ -10,7 +10,6 @@ from pipeline.client.pending import pending
 from pipeline.client.reading.deliveries import Deliveries
 from pipeline.client.subscribing import subscriptions
 from pipeline.config.stages import SCHEDULE
-from pipeline.service.rebuild import rebuild
 from tests.support.maintained import sharply
 from tests.support.stream import Step, World, advance, check, play, restart
 
@@ -95,7 +94,7 @@ def maintained(world: World) -> None:
 def rebuilt(world: World) -> None:
     """The schedule loses its state; from now on Spark does what arrays in the driver did."""
     world.lose(SCHEDULE)
-    rebuild(world.warehouse, SCHEDULE, world.options)
+    world.rebuild(SCHEDULE)
     restart(driver_rows=0)(world)
 
 

@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from pipeline.config.stages import SCHEDULE
 from pipeline.delta.tables import bring_up_to_date
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.rebuild import rebuild
 from schemas import SEGMENTS, TABLES
 from tests.support.older import NEW_COLUMNS, age, columns
 from tests.support.retries import Again, again, put_back
@@ -46,7 +45,7 @@ def rebuilt(world: World) -> None:
     """The schedule loses its state before the warehouse was started anew."""
     world.lose(SCHEDULE)
     aged(world)
-    rebuild(world.warehouse, SCHEDULE, world.options)
+    world.rebuild(SCHEDULE)
 
 
 @pytest.mark.parametrize(

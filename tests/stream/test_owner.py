@@ -9,7 +9,6 @@ import pytest
 
 from pipeline.config.errors import CheckpointBehind, ForeignOwner, StageRunning
 from pipeline.config.stages import STAGES
-from pipeline.service.run import start
 from tests.support.stream import (
     Step,
     World,
@@ -55,7 +54,7 @@ def second_process() -> list[Step]:
     def second(world: World) -> None:
         for stage in STAGES:
             with pytest.raises(StageRunning) as raised:
-                start(world.warehouse, stage, world.options)
+                world.start(stage)
             assert raised.value.stage == stage
 
     return [advance(T0), check(second)]
@@ -93,7 +92,7 @@ def new_checkpoints() -> list[Step]:
         world.lose(*STAGES)
         for stage in STAGES:
             with pytest.raises(ForeignOwner) as raised:
-                start(world.warehouse, stage, world.options)
+                world.start(stage)
             assert raised.value.ours is None
 
     return [advance(T0 + 2_000), check(refused)]

@@ -11,7 +11,6 @@ from pipeline.client.reading.deliveries import Deliveries
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.config.settings import Settings
 from pipeline.config.stages import DISPATCH
-from pipeline.service.rebuild import rebuild
 from tests.support.consuming import acknowledging, held_back
 from tests.support.either import Play, on_spark, without_jvm
 from tests.support.stream import (
@@ -57,7 +56,7 @@ def holds(**counts: int) -> Step:
 
 def lost(world: World) -> None:
     """Dispatch loses its checkpoint, too."""
-    rebuild(world.warehouse, DISPATCH, world.options)
+    world.rebuild(DISPATCH)
 
 
 def holding(number: int, death: str) -> list[Step]:

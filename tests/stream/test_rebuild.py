@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from pipeline.config.errors import ForeignOwner
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, STAGES
 from pipeline.service.rebuild import rebuild
-from pipeline.service.run import start
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, Table
 from tests.support.spark import session
 from tests.support.stream import (
@@ -64,8 +63,7 @@ def lose(*stages: str, killed: bool = False) -> Step:
                 if world.dead and each == "rebuild.aside":
                     refused(world, stage)
             world.fatal = None
-            settings = replace(world.options.settings, driver_rows=0 if killed else 1_000_000)
-            rebuild(world.warehouse, stage, replace(world.options, settings=settings))
+            world.rebuild(stage, driver_rows=0 if killed else 1_000_000)
 
     return step
 
@@ -73,7 +71,7 @@ def lose(*stages: str, killed: bool = False) -> Step:
 def refused(world: World, stage: str) -> None:
     """A stage does not start: its tables belong to another checkpoint."""
     with pytest.raises(ForeignOwner) as raised:
-        start(world.warehouse, stage, world.options)
+        world.start(stage)
     assert raised.value.ours is None
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.client import public
@@ -25,7 +25,9 @@ from schemas import CLOSED, DELIVERIES, INBOX, REJECTED_SETTLE
 from state import Condition
 from tests.support.consumed import SetClock, drained
 from tests.support.consuming import acknowledging, payloads_open, received, says, standing
+from tests.support.either import EITHER
 from tests.support.modules import ROOT
+from tests.support.spark import session
 from tests.support.stream import Step, World, advance, append, check, message, restart
 from tests.support.together import Played, play_together
 
@@ -202,7 +204,7 @@ def typed(number: int, topic: str) -> Step:
         place = f'trigger(availableNow=True).option("checkpointLocation", "{world.warehouse.root}/billing")'
         text = text.replace('option("checkpointLocation", "billing")', place)
         text = re.sub(r"^(deliveries\.writeStream.*\.start\(\))$", r"query = \1", text, flags=re.MULTILINE)
-        names: dict[str, Any] = {"spark": world.warehouse.spark}
+        names: dict[str, Any] = {"spark": session()}
         with patch.dict("sys.modules", {"delayline": public}):
             exec(text, names)  # noqa: S102 - our own page
             query: StreamingQuery | None = names.get("query")
@@ -239,28 +241,28 @@ def by_streams(topic: str) -> list[Step]:
     ]
 
 
-@cache
-def minute() -> Played:
+@pytest.fixture(scope="module", params=EITHER)
+def minute(request: pytest.FixtureRequest) -> Played:
     """The run."""
     scripts = {"failing": failing, "late": late, "consuming": consuming, "by streams": by_streams}
-    return play_together({name: script(name) for name, script in scripts.items()})
+    return play_together({name: script(name) for name, script in scripts.items()}, play=request.param)
 
 
-def test_a_failed_message_comes_again_after_its_delay_until_it_is_acknowledged_or_given_up() -> None:
+def test_a_failed_message_comes_again_after_its_delay_until_it_is_acknowledged_or_given_up(minute: Played) -> None:
     """Its position stays what it was, its count grows; a nack counts once, and only for the delivery that it names."""
-    minute().shows("failing")
+    minute.shows("failing")
 
 
-def test_who_acknowledges_late_gets_it_no_more() -> None:
+def test_who_acknowledges_late_gets_it_no_more(minute: Played) -> None:
     """What waited for its time does not come."""
-    minute().shows("late")
+    minute.shows("late")
 
 
-def test_a_consumer_is_handed_each_message_until_it_is_acknowledged_or_given_up() -> None:
+def test_a_consumer_is_handed_each_message_until_it_is_acknowledged_or_given_up(minute: Played) -> None:
     """Over restarts of the stages and of the program; the last failure makes a dead letter."""
-    minute().shows("consuming")
+    minute.shows("consuming")
 
 
-def test_a_stream_of_spark_acknowledges_what_it_did_and_gives_back_the_rest() -> None:
+def test_a_stream_of_spark_acknowledges_what_it_did_and_gives_back_the_rest(minute: Played) -> None:
     """By calls and by rows that it appends; a delivery that failed twice comes again once."""
-    minute().shows("by streams")
+    minute.shows("by streams")

@@ -13,7 +13,6 @@ from pipeline.client.commanding.commands import cancel, reschedule, shift, undo
 from pipeline.client.commanding.outcomes import Outcome, outcomes
 from pipeline.client.pending import pending
 from pipeline.config.stages import DISPATCH, SCHEDULE
-from pipeline.service.rebuild import rebuild
 from schemas import CURSORS, REJECTED_DISPATCH
 from state.cursor_bytes import read_block
 from tests.support.consuming import acknowledging, deliveries, received, says, standing
@@ -301,8 +300,7 @@ def test_schedule_and_dispatch_that_lost_their_checkpoints_know_what_has_another
 def rebuilt(world: World) -> None:
     """Schedule and dispatch lose their checkpoints."""
     world.end()
-    for stage in (SCHEDULE, DISPATCH):
-        rebuild(world.warehouse, stage, world.options)
+    world.rebuild(SCHEDULE, DISPATCH)
 
 
 def again(world: World) -> list[tuple[str, int, int]]:

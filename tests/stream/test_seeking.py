@@ -6,7 +6,6 @@ One run has a topic for each test, so that the stages start and stop for all of 
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,9 +15,9 @@ from pipeline.client.pending import pending
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.seeking import Prospect, begin_anew, prospect
 from pipeline.config.stages import SCHEDULE
-from pipeline.service.rebuild import rebuild
 from schemas import DELIVERIES, MESSAGES
 from tests.support.consuming import acknowledging, says, standing
+from tests.support.either import EITHER
 from tests.support.stream import Step, World, advance, append, check, kill_after, message, play, restart, subscribe
 from tests.support.together import Played, play_together
 
@@ -75,7 +74,7 @@ def each_life(topic: str, *expected: tuple[str, ...], name: str = "s") -> Step:
 def rebuilt(world: World) -> None:
     """The schedule loses its state, and finds again what is pending."""
     world.end()
-    rebuild(world.warehouse, SCHEDULE, world.options)
+    world.rebuild(SCHEDULE)
 
 
 def open_now(topic: str, *payloads: str) -> Step:
@@ -169,15 +168,16 @@ def clearing(topic: str) -> list[Step]:
     ]
 
 
-@cache
-def day() -> Played:
+@pytest.fixture(scope="module", params=EITHER)
+def day(request: pytest.FixtureRequest) -> Played:
     """The run."""
-    return play_together({"place": from_a_place("place", "ingest.segments"), "clearing": clearing("clearing")})
+    scripts = {"place": from_a_place("place", "ingest.segments"), "clearing": clearing("clearing")}
+    return play_together(scripts, play=request.param)
 
 
-def test_each_message_from_the_place_on_comes_once_whatever_dies() -> None:
+def test_each_message_from_the_place_on_comes_once_whatever_dies(day: Played) -> None:
     """Due, waiting, and parked ones; within a ledger those from the entry on. Nothing comes for the life before."""
-    day().shows("place")
+    day.shows("place")
 
 
 @pytest.mark.soak
@@ -189,9 +189,9 @@ def test_each_message_from_the_place_on_comes_once_wherever_it_dies(
     play(spark, folder, from_a_place("t", fatal))
 
 
-def test_clearing_drops_what_is_open_and_what_waits() -> None:
+def test_clearing_drops_what_is_open_and_what_waits(day: Played) -> None:
     """What is sent later comes. Two seeks that ingest sees at once are one: the last one."""
-    world = day().shows("clearing")
+    world = day.shows("clearing")
     drops = PROSPECTS["clear"].drops
     assert (drops.pending, drops.outstanding, drops.waiting) == (3, 1, 1)
     assert (PROSPECTS["clear"].brings, PROSPECTS["all"].brings) == (0, 5)

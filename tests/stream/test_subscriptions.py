@@ -6,7 +6,7 @@ A run has a topic for each of its tests, so that the stages start and stop for a
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 from unittest.mock import patch
 
 import pytest
@@ -20,6 +20,7 @@ from pipeline.config.session import PARTITIONS
 from pipeline.config.settings import Settings
 from pipeline.schedule import keys
 from schemas import DELIVERIES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS
+from tests.support.either import on_spark
 from tests.support.stream import (
     Step,
     World,
@@ -188,7 +189,7 @@ def day() -> Played:
         "all types": all_types("all types"),
         "changed tick": changed_tick("changed tick"),
     }
-    return play_together(scripts, Settings(entries_per_ledger=SMALL), stores=2)
+    return play_together(scripts, Settings(entries_per_ledger=SMALL), partial(on_spark, stores=2))
 
 
 def test_late_subscriptions_get_the_backlog_or_what_comes_from_now_on() -> None:
@@ -298,7 +299,7 @@ def old_days() -> Played:
     scripts["each by itself"].insert(4, check(lambda _: old.stop()))
     old.start()
     try:
-        return play_together(scripts, stores=2)
+        return play_together(scripts, play=partial(on_spark, stores=2))
     finally:
         old.stop()
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from shutil import copyfile, copytree
+from tempfile import mkdtemp
 from typing import Any
 
 import pyarrow as pa
@@ -56,6 +58,16 @@ class SetClock(Clock):
     def wall(self) -> int:
         """The same, since some noon."""
         return NOON + self.time
+
+
+@cache
+def _tables() -> str:
+    """The folder of a warehouse just made, to be copied."""
+    folder = mkdtemp()
+    # Consumers open it for each append; a checkpoint now and then saves them the reading of a long log.
+    create(folder, CONSUMER_EVENTS, PROPERTIES | CONSUMER_EVENTS.properties | {"delta.checkpointInterval": "10"})
+    create_all(folder)
+    return folder
 
 
 @lru_cache(maxsize=8)
@@ -227,9 +239,7 @@ class World:
         policies: Policies | None = None,
     ) -> None:
         """Tables without rows; settle has had its first batch."""
-        # Consumers open it for each append; a checkpoint now and then saves them the reading of a long log.
-        create(root, CONSUMER_EVENTS, PROPERTIES | CONSUMER_EVENTS.properties | {"delta.checkpointInterval": "10"})
-        create_all(root)
+        copytree(_tables(), root, copy_function=copyfile, dirs_exist_ok=True)
         self.root, self.kind, self.clock = root, kind, SetClock()
         self.dispatch = Dispatched(root)
         self.settle = SettleFake(root, kind.slots(slots), policies or Policies(ack=True))

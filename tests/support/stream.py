@@ -7,7 +7,7 @@ of the script it was. Nothing sleeps: stages run in lockstep, each until it has 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -23,14 +23,17 @@ from pyspark.sql.types import StructType
 from pipeline.client.create import create_all
 from pipeline.config.options import Options
 from pipeline.config.session import PARTITIONS, set_meanwhile
-from pipeline.config.settings import Settings, VirtualClock
+from pipeline.config.settings import Clock, Settings, VirtualClock
 from pipeline.config.stages import ALL_STAGES
 from pipeline.delta import deltars
+from pipeline.delta.offsets import Origin
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.lockstep import reach
+from pipeline.service.rebuild import rebuild
 from pipeline.service.run import Stage, start, stop_all
 from schemas import DELIVERIES, INBOX, SUBSCRIPTIONS, Table
 from tests.support.examined import sound
+from tests.support.spark import session
 
 
 def at(ms: int) -> datetime:
@@ -134,6 +137,21 @@ class World:
         stores.stop()
         for stage in stages:
             rmtree(self.warehouse.checkpoint(stage))
+
+    def start(self, stage: str, clock: Clock | None = None) -> None:
+        """Start a stage, by another clock when that is given, and stop it; most such starts are refused."""
+        options = self.options if clock is None else Options(clock)
+        start(self.warehouse, stage, options).stop()
+
+    def rebuild(self, *stages: str, latest: int | None = None, **changes: int) -> list[Origin]:
+        """Rebuild stages that are stopped, perhaps with other settings, or with a clock set back to an instant."""
+        warehouse, options = self.warehouse.within(session()), self.changed(changes)
+        return [rebuild(warehouse, stage, options, latest=latest) for stage in stages]
+
+    def changed(self, changes: Mapping[str, int]) -> Options:
+        """The options, with some settings changed."""
+        settings = replace(self.options.settings, **changes)  # type: ignore[arg-type] # no test turns a flag
+        return replace(self.options, settings=settings)
 
     def drain(self) -> None:
         """Bring every stage to the current instant, one after the other; a killed one takes all down, or itself."""
@@ -273,8 +291,7 @@ class Restart:
     def change(self, world: World) -> None:
         """Set what the next start finds; who was to die is dead by now."""
         assert world.fatal is None, f"nobody was killed after {world.fatal}"
-        settings = replace(world.options.settings, **dict(self.changes))  # type: ignore[arg-type] # no test turns a flag
-        world.options = replace(world.options, settings=settings)
+        world.options = world.changed(dict(self.changes))
         world.fatal = self.fatal
 
 

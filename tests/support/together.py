@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 
 from pipeline.config.settings import Settings
-from tests.support.spark import session
-from tests.support.stream import Advance, Append, Kill, Restart, Step, World, play
+from tests.support.either import Play, on_spark
+from tests.support.stream import Advance, Append, Kill, Restart, Step, World
 
 Script = deque[tuple[str, Step]]
 FAILURES = (Exception, pytest.fail.Exception)
@@ -48,12 +46,14 @@ class Played:
         return self.world
 
 
-def play_together(scripts: Mapping[str, Sequence[Step]], settings: Settings | None = None, stores: int = 1) -> Played:
+def play_together(
+    scripts: Mapping[str, Sequence[Step]], settings: Settings | None = None, play: Play = on_spark
+) -> Played:
     """Play scripts in one new world. A look that fails is kept for the test of its script, and the others go on."""
     played = Played(scripts.keys())
     steps = [kept(name, step, played) for name, step in together(scripts)]
     try:
-        played.world = play(session(), str(Path(mkdtemp()) / "warehouse"), steps, settings, stores=stores)
+        played.world = play(steps, settings)
     except FAILURES as error:
         played.broken = error
     return played

@@ -40,8 +40,6 @@ from schemas import INBOX, REDELIVERY
 from tests.support.batches import Batches, Schedule
 from tests.support.stream import Killed, empty_warehouse
 
-TIME_TO_COME = {"clock_ahead"}
-"""What the doctor finds here at all times: the time is one still to come."""
 VIRTUAL = VirtualClock()
 """The clock of most tests: stages have the instants that they are given."""
 _SEGMENT_MS = 300_000

@@ -28,7 +28,7 @@ from tests.support.examined import found as all_found
 from tests.support.invoked import invoke
 from tests.support.released import release, rows, say
 from tests.support.stream import message
-from tests.support.without_jvm import TIME_TO_COME, Stages, no_jvm
+from tests.support.without_jvm import Stages, no_jvm
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ def twice(stages: Stages, table: Table) -> None:
 
 
 def findings(stages: Stages) -> list[Finding]:
-    """What the doctor finds beside what it finds of stages without checkpoints."""
-    return [each for each in all_found(stages.root) if each.what not in TIME_TO_COME]
+    """What the doctor finds."""
+    return all_found(stages.root)
 
 
 def whats(stages: Stages) -> set[tuple[str, str]]:
