@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from shutil import copytree, rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -90,19 +92,31 @@ class Job:
         return wrong(str(self.root))
 
 
+@cache
+def made() -> tuple[Path, int]:
+    """The folder of such a warehouse and its copy, to be copied, and the instant to which it has come."""
+    folder = Path(mkdtemp())
+    found = Job(Stages(str(folder / "warehouse")))
+    subscribe(str(found.root), Subscription("t", "s", tick_ms=1, policies=Policies(ack=True)))
+    found.stages.instant = T0
+    assert found.stages.ingest()
+    assert found.stages.ingest(message("first", "t"), message("second", "t"))
+    found.go()
+    found.copy()
+    found.more()
+    assert found.words() == set()
+    return folder, found.stages.instant
+
+
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[Job]:
     """Two messages are delivered to a subscription that acknowledges; then a copy is made, and all goes on."""
     with no_jvm():
+        folder, instant = made()
+        copytree(folder, tmp_path, dirs_exist_ok=True)
         found = Job(Stages(str(tmp_path / "warehouse")))
-        subscribe(str(found.root), Subscription("t", "s", tick_ms=1, policies=Policies(ack=True)))
-        found.stages.instant = T0
-        assert found.stages.ingest()
-        assert found.stages.ingest(message("first", "t"), message("second", "t"))
-        found.go()
-        found.copy()
-        found.more()
-        assert found.words() == set()
+        found.stages.instant = instant
+        assert found.stages.settle()
         yield found
 
 
