@@ -26,6 +26,7 @@ from pipeline.client.consuming.engine import Engine
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.create import create_all
 from pipeline.client.message import Message
+from pipeline.config.paths import is_s3
 from pipeline.delta.deltars import arrow_schema, create, path_of, rows_of
 from pipeline.delta.logs.entries import actions, newest
 from pipeline.delta.logs.logfiles import appended
@@ -60,14 +61,18 @@ class SetClock(Clock):
         return NOON + self.time
 
 
-@cache
-def _tables() -> str:
-    """The folder of a warehouse just made, to be copied."""
-    folder = mkdtemp()
+def _make(root: str) -> str:
+    """Make the tables of a warehouse; give its folder."""
     # Consumers open it for each append; a checkpoint now and then saves them the reading of a long log.
-    create(folder, CONSUMER_EVENTS, PROPERTIES | CONSUMER_EVENTS.properties | {"delta.checkpointInterval": "10"})
-    create_all(folder)
-    return folder
+    create(root, CONSUMER_EVENTS, PROPERTIES | CONSUMER_EVENTS.properties | {"delta.checkpointInterval": "10"})
+    create_all(root)
+    return root
+
+
+@cache
+def _made() -> str:
+    """The folder of a warehouse just made, to be copied."""
+    return _make(mkdtemp())
 
 
 @lru_cache(maxsize=8)
@@ -239,7 +244,10 @@ class World:
         policies: Policies | None = None,
     ) -> None:
         """Tables without rows; settle has had its first batch."""
-        copytree(_tables(), root, copy_function=copyfile, dirs_exist_ok=True)
+        if is_s3(root):
+            _make(root)
+        else:
+            copytree(_made(), root, copy_function=copyfile, dirs_exist_ok=True)
         self.root, self.kind, self.clock = root, kind, SetClock()
         self.dispatch = Dispatched(root)
         self.settle = SettleFake(root, kind.slots(slots), policies or Policies(ack=True))
