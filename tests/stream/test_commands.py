@@ -34,6 +34,7 @@ from tests.support.stream import (
     revive,
     same,
     subscribe,
+    void,
 )
 
 T0 = 1_700_000_000_000
@@ -200,10 +201,6 @@ def test_what_is_cancelled_comes_to_nobody_and_what_is_taken_back_comes_once(pla
     assert left_out == {("s", 1): 3, ("plain", 1): 2 if rebuilds else 3}
     assert world.rows(CLOSED) == []
     world.sound()
-
-
-def void(_: object) -> None:
-    """A step says nothing."""
 
 
 @pytest.mark.soak

@@ -37,6 +37,7 @@ from tests.support.stream import (
     restart,
     stop,
     subscribe,
+    void,
 )
 from tests.support.together import Played, play_together
 
@@ -82,10 +83,6 @@ def all_once(topic: str, *expected: str, subscription: str = "s") -> Step:
 def rebuilt(*stages: str) -> Step:
     """Rebuild stages that are stopped."""
     return check(lambda world: void(world.rebuild(*stages)))
-
-
-def void(_: object) -> None:
-    """A step says nothing."""
 
 
 def one_behind(topic: str, at: int) -> list[Step]:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
-from pyspark.sql import SparkSession
 
 from pipeline.delta.views import rejected
 from schemas import COMMANDS, CONSUMER_EVENTS, DELIVERIES, INBOX, MESSAGES, SUBSCRIPTIONS
-from tests.support.stream import World, advance, append, check, delivered, message, play, restart, subscribe
+from tests.support.either import Play, either
+from tests.support.spark import session
+from tests.support.stream import World, advance, append, check, delivered, message, restart, subscribe
 
 T0 = 1_700_000_000_000
 MICROS = 1_000
@@ -81,25 +82,24 @@ NO_TEXTS = {
 def append_no_texts(world: World) -> None:
     """Spark writes bytes as a text when it is told to."""
     for name, rows in NO_TEXTS.items():
-        frame = world.warehouse.spark.sql(" UNION ALL ".join(f"SELECT {row}" for row in rows))
+        frame = session().sql(" UNION ALL ".join(f"SELECT {row}" for row in rows))
         frame.write.format("delta").mode("append").save(f"{world.warehouse.root}/{name}")
 
 
-def test_poisoned_rows_are_delivered_or_rejected_and_the_counts_add_up(spark: SparkSession, folder: str) -> None:
+@either
+def test_poisoned_rows_are_delivered_or_rejected_and_the_counts_add_up(play: Play) -> None:
     """Far times, empty rows, odd names, texts that are none, a payload of 10 MB beside good rows; then life goes on."""
     sent = [*GOOD, *BAD]
 
     def nothing_vanished(world: World) -> None:
         assert len(world.rows(MESSAGES)) == len(GOOD)
         # Besides, a line of the registry that nobody can follow.
-        assert rejected(world.warehouse).count() == len(BAD) + len(NO_TEXTS[INBOX.name]) + 1
+        assert rejected(world.warehouse.within(session())).count() == len(BAD) + len(NO_TEXTS[INBOX.name]) + 1
         assert len(GOOD) + len(BAD) == len(sent)
         topics = Counter(row["topic"] for row in world.rows(DELIVERIES))
         assert topics == Counter(row["topic"] for row in GOOD)
 
     play(
-        spark,
-        folder,
         [
             subscribe("t", "s"),
             subscribe("💥 \n'\"`;--", "other"),

@@ -18,7 +18,19 @@ from pipeline.config.stages import SCHEDULE
 from schemas import DELIVERIES, MESSAGES
 from tests.support.consuming import acknowledging, says, standing
 from tests.support.either import EITHER
-from tests.support.stream import Step, World, advance, append, check, kill_after, message, play, restart, subscribe
+from tests.support.stream import (
+    Step,
+    World,
+    advance,
+    append,
+    check,
+    kill_after,
+    message,
+    play,
+    restart,
+    subscribe,
+    void,
+)
 from tests.support.together import Played, play_together
 
 T0 = 1_700_000_000_000
@@ -48,10 +60,6 @@ def sought(topic: str, payload: str) -> Step:
 def cleared(topic: str) -> Step:
     """Seek a subscription to the end of the log."""
     return lambda world: void(begin_anew(world.warehouse.root, topic, "s", MessageId.latest))
-
-
-def void(_: object) -> None:
-    """A step says nothing."""
 
 
 def got(world: World, topic: str, name: str) -> list[Counter[str]]:

@@ -30,8 +30,8 @@ from tests.support.without_jvm import Session, Stages, no_jvm
 class WithoutJvm(World):
     """A world whose stages need no JVM.
 
-    What a start looks at is left out: owners, checkpoints, clocks and the ends of sources. Each batch of dispatch has
-    the present instant; on Spark one that only has new rows has the instant of the batch before.
+    Each batch of dispatch has the present instant; on Spark one that only has new rows has the instant of the batch
+    before.
     """
 
     stages: Stages = field(init=False)

@@ -343,6 +343,10 @@ def check(look: Callable[[World], None]) -> Step:
     return look
 
 
+def void(_: object) -> None:
+    """A step says nothing."""
+
+
 def same(found: object, wanted: object) -> None:
     """Both are equal."""
     assert found == wanted

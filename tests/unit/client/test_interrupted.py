@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
+from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.exceptions import AlreadyClosed
 from tests.support.consumed import World, drained, names
 
 TEN = [(1, entry) for entry in range(10)]
 
 
-def test_what_a_call_had_when_it_was_interrupted_the_next_one_gives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def interrupt(consumer: Consumer) -> None:
+    """A call waits for more than there is, and ends by Ctrl-C."""
+    with patch.object(consumer.engine, "wake", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        consumer.batch_receive(20, 60_000)
+
+
+def test_what_a_call_had_when_it_was_interrupted_the_next_one_gives(tmp_path: Path) -> None:
     """Ctrl-C, or whatever a handler of signals raises. The consumer had them, and gave them to nobody until its end."""
     world = World(str(tmp_path))
     world.dispatch.deliver(*TEN)
     consumer = world.joined()
-    waiting = consumer.engine.wake
-
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(consumer.engine, "wake", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        consumer.batch_receive(20, 60_000)
-    monkeypatch.setattr(consumer.engine, "wake", waiting)
+    interrupt(consumer)
     assert names(consumer.batch_receive(4, 0)) == TEN[:4]
     assert names([consumer.receive(0)]) == TEN[4:5]
     assert names(drained(consumer)) == TEN[5:]
@@ -56,22 +54,12 @@ def test_what_a_call_had_when_its_consumer_was_closed_others_get_at_once(
     assert {each.redelivery_count() for each in found} == {0}
 
 
-def test_what_a_call_had_when_it_was_interrupted_and_came_again_since_is_given_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_call_had_when_it_was_interrupted_and_came_again_since_is_given_once(tmp_path: Path) -> None:
     """Nobody acknowledged it in time. The application got it, and once more as the redelivery."""
     world = World(str(tmp_path))
     world.dispatch.deliver(*TEN)
     consumer = world.joined(unacked_messages_timeout_ms=3_000)
-    waiting = consumer.engine.wake
-
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(consumer.engine, "wake", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        consumer.batch_receive(20, 60_000)
-    monkeypatch.setattr(consumer.engine, "wake", waiting)
+    interrupt(consumer)
     world.run(6)
     world.again()
     world.run(1)
