@@ -16,6 +16,10 @@ class NotInDriver(Exception):
         self.reason = reason
 
 
+class NoSession(RuntimeError):
+    """Only Spark can do it, and the warehouse has no session."""
+
+
 class FileTooLarge(Exception):
     """A file of a table to which anybody may append holds more than may be held; its rows are passed over."""
 

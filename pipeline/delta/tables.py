@@ -99,7 +99,7 @@ def place(warehouse: Warehouse) -> Place:
 
 def _properties(warehouse: Warehouse) -> dict[str, str]:
     """The properties of `segments`."""
-    return dict(TableLog(warehouse.spark, warehouse.path(SEGMENTS)).head().metadata["configuration"])
+    return dict(TableLog(warehouse.session, warehouse.path(SEGMENTS)).head().metadata["configuration"])
 
 
 def _is_there(files: Files, path: str) -> bool:
@@ -129,10 +129,10 @@ def _make(warehouse: Warehouse, table: Table, properties: Mapping[str, str]) -> 
 
 def _add_columns(warehouse: Warehouse, table: Table) -> None:
     """Add the optional columns of a contract that a table lacks. Rows that were there have NULL in them."""
-    log, path = TableLog(warehouse.spark, warehouse.path(table)), warehouse.path(table)
+    log, path = TableLog(warehouse.session, warehouse.path(table)), warehouse.path(table)
     while (wanted := grown(table, (head := log.head()).metadata)) is not None:
         # Two processes may start at the same time: who comes second looks again.
-        Appender(warehouse.spark, path, table).describe(head.version, wanted)
+        Appender(warehouse.session, path, table).describe(head.version, wanted)
 
 
 def grown(table: Table, metadata: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import VersionGone
 from pipeline.config.paths import usable
-from pipeline.config.routes import PLACE, SETTING, SIZE, NotInDriver
+from pipeline.config.routes import PLACE, SETTING, SIZE, NoSession, NotInDriver
 from pipeline.delta.logs.entries import between, rows_of
 from pipeline.delta.logs.logfiles import is_plain
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
@@ -25,8 +25,6 @@ Place = tuple[int, str]
 """A file of a table: the version that added it, and its path relative to the table, decoded."""
 
 
-_FILES = Files()
-"""What is reached without a session: this machine, and stores by their addresses."""
 _FOOTERS = 64
 """So many files are looked at to learn how many rows they have."""
 
@@ -49,18 +47,18 @@ class Warehouse:
         """The session, for what only Spark can do.
 
         Raises:
-            NotInDriver: there is none.
+            NoSession: there is none.
         """
         if self.session is None:
-            raise NotInDriver(PLACE)
+            raise NoSession
         return self.session
 
     @property
     def files(self) -> Files:
         """All file systems that are reached."""
-        return _FILES if self.session is None else session_files(self.session)
+        return session_files(self.session)
 
-    def within(self, session: SparkSession) -> "Warehouse":
+    def within(self, session: SparkSession | None) -> "Warehouse":
         """The same one as another session of the process reads it: that of a query's batch has settings of its own."""
         return replace(self, session=session)
 

@@ -122,7 +122,7 @@ class Backlog:
     def __init__(self, warehouse: Warehouse, sink: Sink) -> None:
         """Read who has how much in which file. Nothing was ever held: a look at the log."""
         self._warehouse, self._store, self._path, self._sink = warehouse, warehouse.files, warehouse.path(HELD), sink
-        self._live = LiveFiles(warehouse.spark, self._path, HELD, lambda file: int(file["size"]))
+        self._live = LiveFiles(warehouse.session, self._path, HELD, lambda file: int(file["size"]))
         self._files: dict[str, HeldFile] = {}
         self._held: dict[Who, Share] = {}
         self.version = newest(self._store, self._path)
@@ -235,7 +235,7 @@ class Backlog:
     def _rows(self, paths: list[str]) -> pa.Table:
         if not paths:
             return _KINDS.empty_table()
-        return _as_held(read_files(self._warehouse.spark, self._store, self._path, HELD, paths))
+        return _as_held(read_files(self._warehouse, HELD, paths))
 
 
 def finish(warehouse: Warehouse, shelf: PreparedStore) -> None:
@@ -289,7 +289,7 @@ def taken_since(warehouse: Warehouse, shown: Commit | None) -> pa.Table | None:
         if commit is None or not _is_shown(commit, shown):
             names += [unquote(each["remove"]["path"]) for each in actions if "remove" in each]
     try:
-        return read_files(warehouse.spark, files, path, HELD, names) if names else _KINDS.empty_table()
+        return read_files(warehouse, HELD, names) if names else _KINDS.empty_table()
     except FileNotFoundError:
         return None
 

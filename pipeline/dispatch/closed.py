@@ -37,7 +37,7 @@ class ClosedLog:
         """Nothing is read yet."""
         self._warehouse = warehouse
         self._files, self._path = warehouse.files, warehouse.path(CLOSED)
-        self._live = LiveFiles(warehouse.spark, self._path, CLOSED, lambda file: _ledgers(file.get("stats")))
+        self._live = LiveFiles(warehouse.session, self._path, CLOSED, lambda file: _ledgers(file.get("stats")))
 
     def version(self) -> int:
         """The newest version."""

@@ -183,7 +183,7 @@ class Dispatch:
         self._pacing.follow(shapings, waiting, now, failing)
         return is_open(shapings, waiting, self._pacing, now, self._ahead, failing)
 
-    def __call__(self, session: SparkSession, batch_id: int) -> None:
+    def __call__(self, session: SparkSession | None, batch_id: int) -> None:
         """Hand over one batch, unless it is prepared already. `session` is that of the query."""
         owner = self._checkpoint.owner or ""
         if not self.publisher.knows(owner, batch_id) and self.sinks["held"].found(owner, batch_id) is None:
@@ -193,7 +193,7 @@ class Dispatch:
         for sink in self.sinks.values():
             sink.appender.checkpoint()
 
-    def _prepare(self, session: SparkSession, owner: str, batch_id: int) -> None:
+    def _prepare(self, session: SparkSession | None, owner: str, batch_id: int) -> None:
         """Write the deliveries of a batch; first say what is missing or withdrawn, then note what is written."""
         refused = self.sinks["rejected_dispatch"].found(owner, batch_id)
         known = None if refused is None else noted(refused.note)
@@ -284,7 +284,7 @@ class Dispatch:
         self._observe("dispatch.written", batch_id)
         return parts
 
-    def _taken(self, session: SparkSession, inputs: BatchInputs, batch_id: int) -> tuple[BatchInputs, Taken]:
+    def _taken(self, session: SparkSession | None, inputs: BatchInputs, batch_id: int) -> tuple[BatchInputs, Taken]:
         """What a batch takes; what is guarded waits when its guard fails."""
         while True:
             try:
@@ -294,7 +294,7 @@ class Dispatch:
                     self._guards.failed(each, self._now(batch_id))
                     inputs = inputs.holding(each.name)
 
-    def _take(self, session: SparkSession, inputs: BatchInputs, batch_id: int) -> Taken:
+    def _take(self, session: SparkSession | None, inputs: BatchInputs, batch_id: int) -> Taken:
         """What a batch takes: in this process when that can be, else by Spark."""
         ends = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
         try:

@@ -165,7 +165,7 @@ def said(warehouse: Warehouse, owner: str, batch: int, after: Offset) -> Withdra
             break
         added += [each["path"] for each in appended(actions)]
     rows = arrow_schema(REJECTED_DISPATCH.columns).empty_table()
-    rows = read_files(warehouse.spark, files, path, REJECTED_DISPATCH, added) if added else rows
+    rows = read_files(warehouse, REJECTED_DISPATCH, added) if added else rows
     parts = {
         reason: _parts_of(rows.filter(pc.equal(rows.column("reason"), reason)), moved=reason == RESCHEDULED)
         for reason in LEFT_OUT

@@ -86,7 +86,7 @@ class Ingest:
         self._warehouse, self._checkpoint = warehouse, checkpoint
         self._settings, self._timeline, self._observe = settings, timeline, observe
         self.watch = Watch()
-        head = TableLog(warehouse.spark, warehouse.path(INBOX)).head()
+        head = TableLog(warehouse.session, warehouse.path(INBOX)).head()
         check_columns(head)
         Limits(settings.max_payload_bytes, settings.max_delay_ms).put(warehouse.files, warehouse.root)
         self._plain = head.protocol["minReaderVersion"] <= 1
@@ -104,7 +104,7 @@ class Ingest:
         own = [int(commit.note["now"]) for commit in last if commit.owner == checkpoint.owner]
         self._last_instant = max([checkpoint.start(0).instant, *own])
 
-    def __call__(self, session: SparkSession, batch_id: int) -> None:
+    def __call__(self, session: SparkSession | None, batch_id: int) -> None:
         """Take one batch: rows of the inbox between two places. `session` is that of the query."""
         owner = self._checkpoint.owner or ""
         start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
@@ -132,7 +132,7 @@ class Ingest:
                     raise
                 plan = replace(plan, left=(*plan.left, *more))
 
-    def write_again(self, session: SparkSession, plan: Plan, owner: str, batch_id: int) -> None:
+    def write_again(self, session: SparkSession | None, plan: Plan, owner: str, batch_id: int) -> None:
         """Write to `messages` what it lacks of a batch that other tables have: the same rows, at the same positions."""
         start, end = Position(plan.now, *plan.begin), Position(plan.now, *plan.source)
         changes, _ = self._changes.between(start, end)
@@ -150,7 +150,7 @@ class Ingest:
     @contextmanager
     def _batch(
         self,
-        session: SparkSession,
+        session: SparkSession | None,
         plan: Plan,
         start: Position,
         end: Position,
@@ -188,8 +188,8 @@ class Ingest:
             return
         if not checked and (files := self._changes.unfolding(start, end, plan.left, self._settings.max_unfolded_bytes)):
             raise FilesBroken(files)
-        with compiled(session, when=self._is_large(start, end)):
-            warehouse = self._warehouse.within(session)
+        warehouse = self._warehouse.within(session)
+        with compiled(warehouse.spark, when=self._is_large(start, end)):
             rows = with_place(warehouse.between(INBOX, start.offset, end.offset, places(plan.left)))
             ordered = reduce(DataFrame.unionByName, new, self._ordered(rows, start, end, changes))
             with SparkBatch.of(ordered, terms) as batch:
@@ -349,7 +349,8 @@ class Ingest:
         driver takes in are given to executors only where those have cores of their own (decision 0054).
         """
         most = self._settings.driver_rows
-        if not most or str(self._warehouse.spark.sparkContext.master).startswith(_THREADS):
+        session = self._warehouse.session
+        if not most or session is None or str(session.sparkContext.master).startswith(_THREADS):
             return most > 0
         files = self._log.files(wanted)
         return sum(about(files, each) for each in wanted) <= most

@@ -15,7 +15,6 @@ from contextlib import suppress
 
 from deltalake import DeltaTable
 from pyarrow.fs import FileSelector
-from pyspark.sql import SparkSession
 
 from pipeline.config.deltaspark import DeltaTable as SparkTable
 from pipeline.config.settings import HOUR_MS, QUIET_VERSIONS
@@ -34,7 +33,6 @@ from pipeline.dispatch.prepared import PreparedStore
 from pipeline.maintenance.readers import unread_from
 from pipeline.settle.plan import PlanFile
 from pipeline.storage.files import Files
-from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.sinkplaces import SinkPlaces
 from schemas import (
     COMMANDS,
@@ -98,7 +96,7 @@ def cut_log(warehouse: Warehouse, table: Table, written_before: int, quiet_befor
     if table is HELD:
         limit = min(limit, _taken_out(warehouse, newest))
     for stage in (each for each, version in noted.items() if version < max(old) and _is_repeated(table, each)):
-        _note_again(warehouse.spark, path, table, stage)
+        _note_again(warehouse, table, stage)
     if table is REDELIVERY:
         limit = min(limit, _unmarked(warehouse))
     if table is SEGMENTS:
@@ -195,7 +193,7 @@ class _Overtaken(Exception):
     """The stage has committed itself."""
 
 
-def _note_again(spark: SparkSession, path: str, table: Table, stage: str) -> None:
+def _note_again(warehouse: Warehouse, table: Table, stage: str) -> None:
     """Repeat the last note of a stage that writes a table, as the newest version; nothing if it commits meanwhile.
 
     `redelivery` and `segments` have two writers each: ingest, or settle, may write there for long while the stage whose
@@ -208,16 +206,17 @@ def _note_again(spark: SparkSession, path: str, table: Table, stage: str) -> Non
         if commit is not None and commit.stage == stage:
             raise _Overtaken
 
-    appender = Appender(spark, path, table, guard)
-    last = last_commit(spark, path, stage)
-    if last is not None and restored_since_note(session_files(spark), path, table) is None:
+    path = warehouse.path(table)
+    appender = Appender(warehouse.session, path, table, guard)
+    last = last_commit(warehouse, table, stage)
+    if last is not None and restored_since_note(warehouse.files, path, table) is None:
         with suppress(_Overtaken):
             appender.commit([], last.dumps())
 
 
 def _unmarked(warehouse: Warehouse) -> int:
     """The version of `redelivery` after which ingest may have released what `segments` does not know of yet."""
-    taken, marked = (last_commit(warehouse.spark, warehouse.path(table), INGEST) for table in (MESSAGES, SEGMENTS))
+    taken, marked = (last_commit(warehouse, table, INGEST) for table in (MESSAGES, SEGMENTS))
     if taken is None or (marked is not None and marked.note["next_ledger"] >= taken.note["next_ledger"]):
         return sys.maxsize
     return int(taken.note["redelivery"]) if taken.note.get("express") else sys.maxsize
@@ -225,7 +224,7 @@ def _unmarked(warehouse: Warehouse) -> int:
 
 def _taken_out(warehouse: Warehouse, last: int) -> int:
     """The version of `held` after which its log says what was taken out of it and may not be visible."""
-    since = hidden_since(warehouse, last_commit(warehouse.spark, warehouse.path(DELIVERIES), DISPATCH))
+    since = hidden_since(warehouse, last_commit(warehouse, DELIVERIES, DISPATCH))
     return last if since is None else since
 
 
@@ -234,7 +233,7 @@ def _unfinished(warehouse: Warehouse) -> int:
 
     Settle may have died between the two, and stay away for long. Its next start looks for that commit.
     """
-    last = last_commit(warehouse.spark, warehouse.path(CURSORS), SETTLE)
+    last = last_commit(warehouse, CURSORS, SETTLE)
     noted = PlanFile(warehouse.files, warehouse.checkpoint(SETTLE)).plan
     if noted is None:
         # Without a checkpoint nobody knows whether a batch was begun behind the last one.
@@ -244,5 +243,5 @@ def _unfinished(warehouse: Warehouse) -> int:
 
 def _accounted(warehouse: Warehouse) -> int:
     """The version of `deliveries` up to which `publications` accounts for it; the rest is read from its log."""
-    last = last_commit(warehouse.spark, warehouse.path(PUBLICATIONS), DISPATCH)
+    last = last_commit(warehouse, PUBLICATIONS, DISPATCH)
     return 0 if last is None else int(last.note["version"])

@@ -141,7 +141,7 @@ def forgotten(warehouse: Warehouse, mark: SettledMark) -> Forgotten:
 
 def _unnoticed(warehouse: Warehouse, noticed: Collection[Name]) -> frozenset[Name]:
     """Who had left the registry when ingest last looked at it, and has no marker row: it came and left in between."""
-    last = last_commit(warehouse.spark, warehouse.path(SEGMENTS), INGEST)
+    last = last_commit(warehouse, SEGMENTS, INGEST)
     version = None if last is None else last.note.get("registry")
     path = warehouse.path(SUBSCRIPTIONS)
     if version is None or version < 0 or not exists(warehouse.files, path, version):
@@ -157,7 +157,7 @@ def _passed(warehouse: Warehouse) -> int:
     if torn is not None:
         limits.append(torn.lives)
     if settled_upto(warehouse) is not None:
-        last = last_commit(warehouse.spark, warehouse.path(CURSORS), SETTLE)
+        last = last_commit(warehouse, CURSORS, SETTLE)
         limits.append(0 if last is None else int(last.note.get("lives", 0)))
     return min(limits)
 

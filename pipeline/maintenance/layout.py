@@ -115,7 +115,7 @@ class SmallFiles:
         """Nothing is looked at yet; what is there already counts as having come."""
         self._warehouse = warehouse
         path = warehouse.path(MESSAGES)
-        self._live = LiveFiles(warehouse.spark, path, MESSAGES, _if_small) if warehouse.files.readable(path) else None
+        self._live = LiveFiles(warehouse.session, path, MESSAGES, _if_small) if warehouse.files.readable(path) else None
         self._next, self._most = 0, _FILE_BYTES
 
     def merge(self) -> Merged:

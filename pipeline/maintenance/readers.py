@@ -80,7 +80,7 @@ def begun_batch(warehouse: Warehouse) -> Settling | None:
     """The plan of a batch of settle that is not in `cursors`, and will be repeated as it was; None: there is none."""
     files = warehouse.files
     noted = PlanFile(files, warehouse.checkpoint(SETTLE)).plan
-    last = last_commit(warehouse.spark, warehouse.path(CURSORS), SETTLE)
+    last = last_commit(warehouse, CURSORS, SETTLE)
     done = None if last is None else Settling.of_note(last.note)
     plans = [noted] if noted is not None else written(files, warehouse.root, done)
     return unfinished(plans, done, lambda plan: reached(files, warehouse.root, plan))
@@ -88,7 +88,7 @@ def begun_batch(warehouse: Warehouse) -> Settling | None:
 
 def _settled(warehouse: Warehouse) -> dict[str, int] | None:
     """The same, as if no batch had begun since the last one in `cursors`."""
-    known, last = acknowledging(warehouse), last_commit(warehouse.spark, warehouse.path(CURSORS), SETTLE)
+    known, last = acknowledging(warehouse), last_commit(warehouse, CURSORS, SETTLE)
     if last is not None and (known or last.note.get("follows")):
         return {name: int(last.note.get(name, 0 if name == "commands" else -1)) for name in SETTLED.values()}
     if not known:
@@ -100,10 +100,10 @@ def _settled(warehouse: Warehouse) -> dict[str, int] | None:
 
 def _registry_read(warehouse: Warehouse) -> int:
     """The oldest version of the registry that a stage may read: the one that its last batch followed."""
-    ingest, torn = last_commit(warehouse.spark, warehouse.path(SEGMENTS), INGEST), torn_batch(warehouse)
+    ingest, torn = last_commit(warehouse, SEGMENTS, INGEST), torn_batch(warehouse)
     needed = [0 if ingest is None else int(ingest.note.get("registry", 0))]
     needed += [] if torn is None else [torn.registry]
-    last, begun = last_commit(warehouse.spark, warehouse.path(CURSORS), SETTLE), begun_batch(warehouse)
+    last, begun = last_commit(warehouse, CURSORS, SETTLE), begun_batch(warehouse)
     if last is not None and settled_upto(warehouse) is not None:
         needed.append(int(last.note.get("registry", 0)))
     needed += [] if begun is None else [begun.registry]
@@ -127,7 +127,7 @@ def _unread_by(warehouse: Warehouse, table: Table, stage: str) -> int:
 
 def _begin_of_ingest(warehouse: Warehouse) -> int:
     """The version of the inbox at which a take-over begins: where the furthest batch did, which it may finish."""
-    last = [last_commit(warehouse.spark, warehouse.path(t), INGEST) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)]
+    last = [last_commit(warehouse, t, INGEST) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)]
     return max((Plan.of_note(commit.note).begin[0] for commit in last if commit is not None), default=0)
 
 
@@ -145,7 +145,7 @@ def torn_batch(warehouse: Warehouse) -> Note | None:
 def _dispatched(warehouse: Warehouse) -> tuple[Offset, Note | None]:
     """The place behind what is prepared, and the note of a batch that was torn apart."""
     tables = (REJECTED_DISPATCH, DELIVERIES, HELD)
-    refused, *handed = (last_commit(warehouse.spark, warehouse.path(table), DISPATCH) for table in tables)
+    refused, *handed = (last_commit(warehouse, table, DISPATCH) for table in tables)
     handed_over = [each.source for each in PreparedStore(warehouse.files, warehouse.path(DELIVERIES)).all()]
     handed_over += [tuple(each.note["source"]) for each in handed if each is not None]
     note = None if refused is None else noted(refused.note)

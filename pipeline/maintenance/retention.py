@@ -82,7 +82,7 @@ def visible(warehouse: Warehouse) -> tuple[int, int]:
 
     0 and 0 before the first one.
     """
-    last = last_commit(warehouse.spark, warehouse.path(DELIVERIES), DISPATCH)
+    last = last_commit(warehouse, DELIVERIES, DISPATCH)
     if last is None:
         return 0, 0
     instant = max((released_at for *_, released_at in last.note["shown"]), default=0)
@@ -128,7 +128,7 @@ def left_out_unread(warehouse: Warehouse, wanted: SettledMark) -> bool:
     It comes in a later round: the mark waits for it.
     """
     files, path = warehouse.files, warehouse.path(REJECTED_DISPATCH)
-    last = last_commit(warehouse.spark, warehouse.path(CURSORS), SETTLE)
+    last = last_commit(warehouse, CURSORS, SETTLE)
     read = -1 if last is None else int(last.note["refused"])
     for version in range(read + 1, newest(files, path) + 1):
         actions = entry(files, path, version)
@@ -144,7 +144,7 @@ def before_held(warehouse: Warehouse) -> int:
     if not newest(warehouse.files, warehouse.path(HELD)):
         return LAST_INSTANT_MS
     (held,) = ask(warehouse, HELD, "SELECT MIN(message_due) AS first FROM {rows}")
-    taken_out = taken_since(warehouse, last_commit(warehouse.spark, warehouse.path(DELIVERIES), DISPATCH))
+    taken_out = taken_since(warehouse, last_commit(warehouse, DELIVERIES, DISPATCH))
     if taken_out is None:
         return 0
     firsts = held["first"], pc.min(taken_out.column("message_due")).as_py()
@@ -358,7 +358,7 @@ def _take_out_files(warehouse: Warehouse, table: Table, old: Callable[[Mapping[s
     ahead = unread(warehouse, table)
     if ahead is None:
         return 0
-    log = TableLog(warehouse.spark, warehouse.path(table))
+    log = TableLog(warehouse.session, warehouse.path(table))
     while True:
         version, files = log.files()
         gone = [file for file in files if file["path"] not in ahead.files and old(file)]

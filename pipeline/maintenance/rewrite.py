@@ -14,7 +14,6 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from pipeline.config.errors import UnknownTableFeature
 from pipeline.config.routes import NotInDriver
@@ -47,7 +46,7 @@ class Rewriting:
     """A table at a version, and what it takes to write some of its files anew.
 
     Attributes:
-        spark: the session.
+        warehouse: of which it is a table.
         path: where it lies.
         table: which one.
         folder: the same as arrays are read; None where only Spark reads it.
@@ -56,7 +55,7 @@ class Rewriting:
         files: path, size, statistics and tags of its files, or of some, as the log spells them.
     """
 
-    spark: SparkSession
+    warehouse: Warehouse
     path: str
     table: Table
     folder: str | None
@@ -71,7 +70,7 @@ class Rewriting:
         Raises:
             NotInDriver: it is not what its contract says.
         """
-        return cls.at(warehouse, table, *TableLog(warehouse.spark, warehouse.path(table)).files())
+        return cls.at(warehouse, table, *TableLog(warehouse.session, warehouse.path(table)).files())
 
     @classmethod
     def at(cls, warehouse: Warehouse, table: Table, seen: int, files: Sequence[Mapping[str, Any]]) -> "Rewriting":
@@ -81,16 +80,16 @@ class Rewriting:
             NotInDriver: it is not what its contract says.
         """
         path = warehouse.path(table)
-        if not _is_known(table, TableLog(warehouse.spark, path)):
+        if not _is_known(table, TableLog(warehouse.session, path)):
             raise NotInDriver
         try:
-            appender = Appender(warehouse.spark, path, table)
+            appender = Appender(warehouse.session, path, table)
         except UnknownTableFeature as error:
             raise NotInDriver from error
         folder = warehouse.files.readable(path)
         if not all(map(is_plain, files)):
             raise NotInDriver
-        return cls(warehouse.spark, path, table, folder, appender, seen, files)
+        return cls(warehouse, path, table, folder, appender, seen, files)
 
     def write(self, paths: Sequence[str], count: int = 1) -> list[DataFile]:
         """Write the rows of files into about so many others; those of `messages` in the order of their due times.
@@ -117,8 +116,9 @@ class Rewriting:
 
     def write_by_spark(self, paths: Sequence[str], count: int) -> list[DataFile]:
         """What `write` gives, of rows that only Spark reaches, or that do not fit into it."""
-        rows = self.spark.read.schema(self.table.schema).parquet(*(f"{self.path}/{unquote(path)}" for path in paths))
-        with compiled(self.spark):
+        spark = self.warehouse.spark
+        rows = spark.read.schema(self.table.schema).parquet(*(f"{self.path}/{unquote(path)}" for path in paths))
+        with compiled(spark):
             if self.table is not MESSAGES:
                 return self.appender.write(rows.coalesce(count))
             ahead = rows.repartitionByRange(count, "due_time")

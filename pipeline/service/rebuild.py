@@ -117,8 +117,8 @@ def _prepare(warehouse: Warehouse, stage: str, options: Options, latest: int | N
 def _rebuild_schedule(warehouse: Warehouse, options: Options) -> Origin:
     """Write what is pending as rows that only the new checkpoint reads."""
     tables = (REDELIVERY, REJECTED_SCHEDULE)
-    last = [last_commit(warehouse.spark, warehouse.path(table), SCHEDULE) for table in tables]
-    taken = last_commit(warehouse.spark, warehouse.path(SEGMENTS), INGEST)
+    last = [last_commit(warehouse, table, SCHEDULE) for table in tables]
+    taken = last_commit(warehouse, SEGMENTS, INGEST)
     known = [int(commit.note["instant"]) for commit in last if commit is not None]
     known += [int(taken.note["now"])] if taken is not None else []
     instant = max([*known, *given(warehouse.instants(SCHEDULE))[-1:]], default=0)

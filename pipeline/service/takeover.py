@@ -69,7 +69,7 @@ def take_over_ingest(warehouse: Warehouse, options: Options) -> Origin:
     taken. `segments` is written last: when it is not as far, the batch is torn, or had nothing to write there.
     """
     _accept_again(warehouse, options)
-    last = [last_commit(warehouse.spark, warehouse.path(t), INGEST) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)]
+    last = [last_commit(warehouse, t, INGEST) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)]
     furthest = max(last, key=_ingested)
     earlier = given(warehouse.instants(INGEST))[-1:]
     if furthest is None:
@@ -78,13 +78,13 @@ def take_over_ingest(warehouse: Warehouse, options: Options) -> Origin:
     if _ingested(furthest) > _ingested(last[-1]):
         past = Past(furthest.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
         body = Ingest(warehouse, past, options.settings, timeline(options.clock), options.observe)
-        body(warehouse.spark, furthest.batch)
+        body(warehouse.session, furthest.batch)
     return Origin(*plan.source, max([plan.now, *earlier]), after=owners(last))
 
 
 def _accept_again(warehouse: Warehouse, options: Options) -> None:
     """Write what `messages` lacks of batches that other tables have: somebody restored it alone, from an older copy."""
-    last = last_commit(warehouse.spark, warehouse.path(MESSAGES), INGEST)
+    last = last_commit(warehouse, MESSAGES, INGEST)
     known = None if last is None else Plan.of_note(last.note)
     upto = _NOWHERE if known is None else known.source
     after = {REDELIVERY.name: -1 if known is None else known.redelivery}
@@ -98,7 +98,7 @@ def _accept_again(warehouse: Warehouse, options: Options) -> None:
         plan = Plan.of_note(commit.note)
         past = Past(commit.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
         body = Ingest(warehouse, past, options.settings, timeline(options.clock), options.observe)
-        body.write_again(warehouse.spark, plan, commit.owner, commit.batch)
+        body.write_again(warehouse.session, plan, commit.owner, commit.batch)
 
 
 def _ingested_since(warehouse: Warehouse, table: Table, upto: tuple[int, int], after: int) -> Iterator[Commit]:
@@ -119,7 +119,7 @@ def unaddressed(warehouse: Warehouse) -> bool:
 
     A stage that dies leaves one such batch, which is finished by its plan.
     """
-    last = last_commit(warehouse.spark, warehouse.path(MESSAGES), INGEST)
+    last = last_commit(warehouse, MESSAGES, INGEST)
     if last is None:
         return False
     known, end = IngestMemory.addressed(Markers(warehouse)).next_ledger, Plan.of_note(last.note).first_ledger
@@ -139,15 +139,13 @@ def take_over_dispatch(warehouse: Warehouse, options: Options) -> Origin:
     or held, which commits of those tables say.
     """
     tables = (REJECTED_DISPATCH, DELIVERIES, HELD, PUBLICATIONS)
-    refused, delivered, held, published = (
-        last_commit(warehouse.spark, warehouse.path(table), DISPATCH) for table in tables
-    )
+    refused, delivered, held, published = (last_commit(warehouse, table, DISPATCH) for table in tables)
     note = None if refused is None else dispatch.noted(refused.note)
     said = [held, refused if note is not None and note.complete else None]
     furthest = max((each for each in said if each is not None), key=_handed_over, default=None)
     restored = restore_all(warehouse, options.settings, timeline(options.clock), furthest)
     noted = PreparedStore(warehouse.files, warehouse.path(DELIVERIES)).all()
-    last = [last_commit(warehouse.spark, warehouse.path(table), DISPATCH) for table in (DELIVERIES, HELD)]
+    last = [last_commit(warehouse, table, DISPATCH) for table in (DELIVERIES, HELD)]
     handed_over = [restored, *(each.source for each in noted)]
     handed_over += [_handed_over(each) for each in (*last, furthest) if each is not None]
     done = max(handed_over, default=_NOWHERE)
@@ -159,7 +157,7 @@ def take_over_dispatch(warehouse: Warehouse, options: Options) -> Origin:
         # It begins where the last one ended. When notes of batches between the two are lost, those are in it, too.
         past = Past(refused.owner, Position(0, *min(note.begin, done)), Position(0, *note.source))
         body = Dispatch(warehouse, past, options.settings, timeline(options.clock), options.observe)
-        body(warehouse.spark, refused.batch)
+        body(warehouse.session, refused.batch)
         done = max(done, note.source)
     after = tuple(sorted({*owners([refused, delivered, held, published, *last]), *(each.owner for each in noted)}))
     # Nothing may be handed over in a copy that has `publications` of a later time than `deliveries`.

@@ -89,7 +89,7 @@ class DeadLetters:
         """The number that was noted last under a name."""
         if self._root is not None:
             return open_table(self._root, INBOX).transaction_version(name)
-        return TableLog(self._warehouse.spark, self._path).transaction(name)
+        return TableLog(self._warehouse.session, self._path).transaction(name)
 
     def _put(self, rows: pa.Table, name: str, number: int) -> None:
         """Append rows by one version, unless that was done under this name and number already.
@@ -121,7 +121,7 @@ class DeadLetters:
 
         Spark leaves out what has a number that is not higher than the last one, whoever noted that.
         """
-        log = TableLog(self._warehouse.spark, self._path)
+        log = TableLog(self._warehouse.session, self._path)
         for each in (name if not again else f"{name}+{again}" for again in count()):
             last = log.transaction(each)
             if last == number:

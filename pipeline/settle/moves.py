@@ -181,7 +181,9 @@ class RoundLog:
         self._warehouse, self._files = warehouse, warehouse.files
         self._path, self._table = warehouse.path(table), table
         self._ends = ("entry_id", "entry_id") if table is REJECTED_DISPATCH else ("first_entry", "last_entry")
-        self._live = LiveFiles(warehouse.spark, self._path, table, lambda file: Bounds.of_statistics(file.get("stats")))
+        self._live = LiveFiles(
+            warehouse.session, self._path, table, lambda file: Bounds.of_statistics(file.get("stats"))
+        )
 
     def of(self, of: Round, wanted: PositionSet) -> Rounds:
         """The positions of some ledgers, by round: what was released, or was left out for a later round."""
@@ -192,9 +194,7 @@ class RoundLog:
         paths = [path for path, held in self._live.look()[1].items() if held.meets(around)]
         more = ("reason",) if self._table is REJECTED_DISPATCH else ()
         columns = (*Round._fields, "ledger_id", *dict.fromkeys(self._ends), "round", *more)
-        rows = (
-            read_files(self._warehouse.spark, self._files, self._path, self._table, paths, columns) if paths else None
-        )
+        rows = read_files(self._warehouse, self._table, paths, columns) if paths else None
         if rows is None:
             return {}
         same = [pc.equal(rows.column(name), value) for name, value in zip(Round._fields, of, strict=True)]

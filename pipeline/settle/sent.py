@@ -13,7 +13,6 @@ from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from pipeline.config.routes import NotInDriver
 from pipeline.delta.logs.entries import commits, newest
@@ -22,7 +21,6 @@ from pipeline.delta.reading.files import read_files
 from pipeline.delta.reading.strangers import broken, left_out, unfolding
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
-from pipeline.storage.files import Files
 from pipeline.storage.parquet import MOST_UNFOLDED, row_groups
 from pipeline.subscriptions.letters import APPLICATION, batch_of
 from schemas import INBOX
@@ -75,11 +73,12 @@ def letters_behind(warehouse: Warehouse, done: int) -> Iterator[Counter[bytes]]:
         # What ingest takes from any other version is not for us to say.
         if batches and set().union(*actions) <= _OF_AN_APPEND:
             for each in appended(actions):
-                yield _digests(warehouse.spark, files, path, {**each, "version": version - place})
+                yield _digests(warehouse, {**each, "version": version - place})
 
 
-def _digests(spark: SparkSession, files: Files, path: str, added: Mapping[str, Any]) -> Counter[bytes]:
+def _digests(warehouse: Warehouse, added: Mapping[str, Any]) -> Counter[bytes]:
     """Of the rows of a file; none of one that ingest does not take. A payload may be as long as it likes."""
+    files, path = warehouse.files, warehouse.path(INBOX)
     if left_out(files, path, [added]) or unfolding(files, path, INBOX, [added], MOST_UNFOLDED):
         return Counter()
     try:
@@ -88,7 +87,7 @@ def _digests(spark: SparkSession, files: Files, path: str, added: Mapping[str, A
     except (NotInDriver, OSError, pa.ArrowException):
         if broken(files, path, INBOX, [added]):
             return Counter()
-        return Counter(map(_digest, _each(read_files(spark, files, path, INBOX, [added["path"]]))))
+        return Counter(map(_digest, _each(read_files(warehouse, INBOX, [added["path"]]))))
 
 
 def _is_ours(noted: Mapping[str, Any]) -> bool:

@@ -55,13 +55,13 @@ class Source:
     def since(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
         """The same, and where the log does not reach back so far, first all that the table holds, as of `after`."""
         if after < upto and entry(self._files, self._path, after + 1) is None:
-            _, live = LiveFiles(self._warehouse.spark, self._path, self.table, lambda _: None).look()
+            _, live = LiveFiles(self._warehouse.session, self._path, self.table, lambda _: None).look()
             yield upto, self._rows(upto, [{"path": path} for path in live])
             return
         yield from self.versions(after, upto)
 
     def _rows(self, version: int, added: Sequence[Mapping[str, Any]]) -> pa.Table:
-        where = (self._warehouse.spark, self._files, self._path, self.table)
+        where = (self._warehouse, self.table)
         if not self._strangers:
             return read_files(*where, [each["path"] for each in added], self._columns)
         rows, left = read_strangers(*where, [{**each, "version": version} for each in added], self._columns)

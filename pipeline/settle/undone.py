@@ -20,7 +20,7 @@ def undone(warehouse: Warehouse) -> tuple[int, int] | None:
     `cursors` says what settle has done. What later batches took it takes again, so what they have put into `segments`
     must not come beside that. A batch that died between its commits is not among them: that one is finished.
     """
-    files, last = warehouse.files, last_commit(warehouse.spark, warehouse.path(CURSORS), SETTLE)
+    files, last = warehouse.files, last_commit(warehouse, CURSORS, SETTLE)
     if last is None:
         # Settle begins anew, and does not know what was open.
         return None
@@ -29,10 +29,10 @@ def undone(warehouse: Warehouse) -> tuple[int, int] | None:
         # The copy took long, and maintenance has cut the log meanwhile. Settle does not find any of it there either.
         (row,) = ask(warehouse, SEGMENTS, _LAST)
         return (done.batch + 1, int(row["last"])) if (row["last"] or 0) > done.batch else None
-    put = last_commit(warehouse.spark, warehouse.path(SEGMENTS), SETTLE, done.segments)
+    put = last_commit(warehouse, SEGMENTS, SETTLE, done.segments)
     if put is None or put.batch <= done.batch:
         return None
-    others = (last_commit(warehouse.spark, warehouse.path(table), SETTLE) for table in (CLOSED, REJECTED_SETTLE))
+    others = (last_commit(warehouse, table, SETTLE) for table in (CLOSED, REJECTED_SETTLE))
     plans = [Plan.of_note(each.note) for each in (put, *others) if each is not None]
     noted = PlanFile(files, warehouse.checkpoint(SETTLE)).plan
     torn = unfinished(

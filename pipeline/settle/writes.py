@@ -70,7 +70,7 @@ class Writes:
             noted = note_of(actions)
             if noted is not None and (noted.stage, noted.batch) == (SETTLE, plan.batch):
                 added = [each["path"] for each in appended(actions)]
-                rows = read_files(self._warehouse.spark, self._files, self._path, SEGMENTS, added)
+                rows = read_files(self._warehouse, SEGMENTS, added)
                 return _moves_of(rows.filter(pc.equal(rows.column("cause"), RESCHEDULED)))
         return None
 

@@ -61,7 +61,7 @@ class DeltaSource(Door):
         if after is not None:
             self._check(spark, place.version - 1, after.get("reservoirId"))
         try:
-            return self._warehouse.follow(self._table, place, self._source.max_rows, _ALL_BYTES)
+            return self._warehouse.within(spark).follow(self._table, place, self._source.max_rows, _ALL_BYTES)
         except PySparkException as error:
             raise BadSetting(self._source.field("address"), self._path, "a Delta table that Spark reads") from error
 
@@ -78,7 +78,8 @@ class DeltaSource(Door):
             return
         # When nobody can say what it was like then, it is read as it is now.
         with suppress(PySparkException):
-            now, then = (self._warehouse.read(self._table, each).schema for each in (None, read))
+            warehouse = self._warehouse.within(spark)
+            now, then = (warehouse.read(self._table, each).schema for each in (None, read))
             types = {field.name: field.dataType for field in now}
             gone = [field.name for field in then if types.get(field.name) != field.dataType]
             if gone:

@@ -24,13 +24,17 @@ _IF_NONE, _UNASKED = "fs.option.create.conditional.overwrite", "fs.s3a.create.pe
 """Put only where no object is; and do not ask before the put what is there, or whether the folder is one."""
 _IS_THERE, _CONFLICT = "org.apache.hadoop.fs.s3a.RemoteFileChangedException", "Status Code: 409"
 """What Hadoop's connector makes of 412: somebody else's file is there, and stays."""
+_FILES = Files()
 _ATTEMPTS, _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10, 0.02, 1.0
 """Of a put that meets another, and between them: five seconds in all, twice as long each time."""
 
 
-def session_files(spark: SparkSession) -> Files:
-    """All file systems that a session reaches. A process has one JVM at a time, which is asked about them once."""
-    return _files_of(spark.sparkContext)
+def session_files(spark: SparkSession | None) -> Files:
+    """All file systems that a session reaches. A process has one JVM at a time, which is asked about them once.
+
+    Without a session: this machine, and stores by their addresses.
+    """
+    return _FILES if spark is None else _files_of(spark.sparkContext)
 
 
 @lru_cache(maxsize=1)

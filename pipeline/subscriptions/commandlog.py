@@ -48,7 +48,7 @@ class CommandLog:
         self._warehouse, self._path, self._files = warehouse, warehouse.path(COMMANDS), warehouse.files
         self._root = warehouse.root
         self._live = LiveFiles(
-            warehouse.spark, self._path, COMMANDS, lambda file: Bounds.of_statistics(file.get("stats"))
+            warehouse.session, self._path, COMMANDS, lambda file: Bounds.of_statistics(file.get("stats"))
         )
         self._rows: dict[str, pa.Table] = {}
         self._mark: SettledMark | None = None
@@ -86,7 +86,7 @@ class CommandLog:
     def _read(self, path: str, version: int) -> pa.Table:
         """The rows of a file; none of one that cannot be followed, which changes nothing."""
         added = [{"path": path, "version": version}]
-        return read_strangers(self._warehouse.spark, self._files, self._path, COMMANDS, added, READ)[0]
+        return read_strangers(self._warehouse, COMMANDS, added, READ)[0]
 
 
 def _is_above(held: Bounds, mark: SettledMark) -> bool:

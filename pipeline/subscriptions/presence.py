@@ -41,9 +41,8 @@ class PresentIncarnations:
 
     def _last_of_ingest(self) -> Commit | None:
         """Settle writes to the table, too: what was passed over once is not looked at again."""
-        seen, path = self._seen, self._warehouse.path(SEGMENTS)
-        self._seen = newest(self._warehouse.files, path)
-        self._last = last_commit(self._warehouse.spark, path, INGEST, seen) or self._last
+        seen, self._seen = self._seen, newest(self._warehouse.files, self._warehouse.path(SEGMENTS))
+        self._last = last_commit(self._warehouse, SEGMENTS, INGEST, seen) or self._last
         return self._last
 
     def at(self, marker: int, registered: Mapping[Name, object]) -> dict[Name, int]:

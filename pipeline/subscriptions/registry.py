@@ -165,9 +165,7 @@ class Registry:
     def _active_in(self, paths: list[str]) -> set[Name]:
         """Who has an active line in some files."""
         columns = ("topic", "subscription", "active")
-        rows = read_files(
-            self._warehouse.spark, self._files, self._warehouse.path(SUBSCRIPTIONS), SUBSCRIPTIONS, paths, columns
-        )
+        rows = read_files(self._warehouse, SUBSCRIPTIONS, paths, columns)
         return {(row["topic"], row["subscription"]) for row in rows.to_pylist() if row["active"]}
 
     def _read(self, version: int) -> Registered:

@@ -72,7 +72,7 @@ from tests.support.changed_minds import (
 from tests.support.examined import sound
 from tests.support.operators import Operators
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 """Behind any wall clock, by which a release is due."""
@@ -95,8 +95,7 @@ class Minds(Operators):
     @initialize(delays=st.lists(st.integers(0, 40), min_size=3, max_size=6), horizon=st.sampled_from([0, 86_400_000]))
     def begin(self, delays: list[int], horizon: int) -> None:
         """Messages wait for a subscription that acknowledges, and for one that does not."""
-        self.folder, self.jvm = mkdtemp(), no_jvm()
-        self.jvm.__enter__()
+        self.folder = mkdtemp()
         self.stages = Stages(f"{self.folder}/warehouse", Settings(horizon_ms=horizon))
         self.root = self.stages.root
         self.table = f"{self.root}/guard_tables/paid"
@@ -357,7 +356,6 @@ class Minds(Operators):
             if sys.exc_info()[0] is None:
                 self.end()
         finally:
-            self.jvm.__exit__(None, None, None)
             rmtree(self.folder)
 
     def end(self) -> None:

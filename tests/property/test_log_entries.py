@@ -36,7 +36,7 @@ from schemas import COMMANDS, CONSUMER_EVENTS, DELIVERIES, INBOX, MESSAGES, REJE
 from tests.support.examined import wrong
 from tests.support.logentries import Strangers
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 LONG = settings.get_profile("default").max_examples < settings().max_examples
@@ -131,8 +131,7 @@ def test_whatever_strangers_write_into_logs_nothing_is_lost_and_nobody_ends(seed
     folder = mkdtemp()
     logging.disable(logging.ERROR)
     try:
-        with no_jvm():
-            play(folder, seed)
+        play(folder, seed)
     finally:
         logging.disable(logging.NOTSET)
         rmtree(Path(folder), ignore_errors=True)

@@ -48,7 +48,6 @@ from pipeline.config.errors import AlreadySubscribed
 from tests.support.consumer_ways import GONE, SLACK_S, say, take, timed, work
 from tests.support.programmed import Ledger
 from tests.support.programs import LONGEST_S, Panic, Program, Programs, Taker
-from tests.support.without_jvm import no_jvm
 
 TOPICS = ("a", "p", "x-0", "x-1", "x-2")
 SPECS: tuple[Any, ...] = ("a", "p", ["a", "x-0"], re.compile("x-.*"))
@@ -65,8 +64,7 @@ class Machine(RuleBasedStateMachine):
     def begin(self) -> None:
         """A warehouse with a partitioned topic, and one program."""
         self.threads = set(threading.enumerate())
-        self.folder, self.jvm = mkdtemp(), no_jvm()
-        self.jvm.__enter__()
+        self.folder = mkdtemp()
         self.world = Programs(Path(self.folder, "warehouse"))
         create_partitioned_topic(self.world.root, "p", 1)
         self.partitions, self.sent = 1, 0
@@ -271,7 +269,6 @@ class Machine(RuleBasedStateMachine):
             assert not left, left
         finally:
             self.world.close()
-            self.jvm.__exit__(None, None, None)
             rmtree(self.folder)
 
     def finish(self) -> None:

@@ -47,7 +47,7 @@ from schemas import (
 from tests.support import strangers
 from tests.support.examined import wrong
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 OWN = "ours"
@@ -152,8 +152,7 @@ def test_strangers_stop_nobody_and_touch_nothing_of_others(before: Rows, later: 
     """One row that Spark wrote with a text that is no UTF-8 ended the job at each start."""
     folder = mkdtemp()
     try:
-        with no_jvm():
-            play(Ours(folder), before, later)
+        play(Ours(folder), before, later)
     finally:
         rmtree(folder)
 
@@ -182,50 +181,47 @@ def play(ours: Ours, before: Rows, later: Rows) -> None:
 
 def test_what_cannot_be_followed_is_listed(tmp_path: Path) -> None:
     """Whoever wrote it finds out; texts are UTF-8 in what is listed, so that it stops nobody in turn."""
-    with no_jvm():
-        ours = Ours(str(tmp_path))
-        ours.run()
-        own = {"topic": OWN.encode(), "subscription": b"s", "kind": b"ack"}
-        strangers.put(ours.root, CONSUMER_EVENTS, own | {"kind": BROKEN}, own | {"subscription": BROKEN}, {})
-        strangers.put(ours.root, INBOX, {"topic": OWN.encode(), "message_key": b"a" + BROKEN, "payload": b"x"})
-        strangers.put(ours.root, SUBSCRIPTIONS, own | {"subscription": BROKEN, "active": True, "tick_ms": 1})
-        ours.run()
-        found = query(
-            "SELECT reason, kind, subscription FROM t ORDER BY reason, kind", t=open_table(ours.root, REJECTED_SETTLE)
-        )
-        assert [(row["reason"], row["kind"], row["subscription"]) for row in found] == [
-            ("not_acknowledging", "ack", "\ufffd"),
-            ("not_acknowledging", None, None),
-            ("unknown_kind", "\ufffd", "s"),
-        ]
-        found = query("SELECT reason, message_key FROM t ORDER BY reason", t=open_table(ours.root, REJECTED_INGEST))
-        assert [(row["reason"], row["message_key"]) for row in found] == [
-            ("bad_name", None),
-            ("key_not_utf8", "a\ufffd"),
-        ]
+    ours = Ours(str(tmp_path))
+    ours.run()
+    own = {"topic": OWN.encode(), "subscription": b"s", "kind": b"ack"}
+    strangers.put(ours.root, CONSUMER_EVENTS, own | {"kind": BROKEN}, own | {"subscription": BROKEN}, {})
+    strangers.put(ours.root, INBOX, {"topic": OWN.encode(), "message_key": b"a" + BROKEN, "payload": b"x"})
+    strangers.put(ours.root, SUBSCRIPTIONS, own | {"subscription": BROKEN, "active": True, "tick_ms": 1})
+    ours.run()
+    found = query(
+        "SELECT reason, kind, subscription FROM t ORDER BY reason, kind", t=open_table(ours.root, REJECTED_SETTLE)
+    )
+    assert [(row["reason"], row["kind"], row["subscription"]) for row in found] == [
+        ("not_acknowledging", "ack", "\ufffd"),
+        ("not_acknowledging", None, None),
+        ("unknown_kind", "\ufffd", "s"),
+    ]
+    found = query("SELECT reason, message_key FROM t ORDER BY reason", t=open_table(ours.root, REJECTED_INGEST))
+    assert [(row["reason"], row["message_key"]) for row in found] == [
+        ("bad_name", None),
+        ("key_not_utf8", "a\ufffd"),
+    ]
 
 
 def test_a_file_that_is_too_large_is_listed_and_the_others_count(tmp_path: Path) -> None:
     """One long text in a file of some kB, written a million times, ended settle at each start."""
-    with no_jvm():
-        ours = Ours(str(tmp_path))
-        ours.run(message("a", OWN), message("b", OWN))
-        strangers.put(ours.root, CONSUMER_EVENTS, {"kind": b"ack", "topic": OWN.encode(), "consumer": b"x" * 20_000})
-        ours.acknowledge("a")
-        ours.run()
-        assert ours.outstanding == 1
-        found = query("SELECT reason FROM t", t=open_table(ours.root, REJECTED_SETTLE))
-        assert [row["reason"].partition(":")[0] for row in found] == ["file_too_large"]
+    ours = Ours(str(tmp_path))
+    ours.run(message("a", OWN), message("b", OWN))
+    strangers.put(ours.root, CONSUMER_EVENTS, {"kind": b"ack", "topic": OWN.encode(), "consumer": b"x" * 20_000})
+    ours.acknowledge("a")
+    ours.run()
+    assert ours.outstanding == 1
+    found = query("SELECT reason FROM t", t=open_table(ours.root, REJECTED_SETTLE))
+    assert [row["reason"].partition(":")[0] for row in found] == ["file_too_large"]
 
 
 def test_a_cause_that_nobody_knows_counts_as_a_failure(tmp_path: Path) -> None:
     """Each cause is a series of the metrics, and a hundred thousand of them were a page of 35 MB."""
-    with no_jvm():
-        ours = Ours(str(tmp_path))
-        ours.run(message("a", OWN))
-        (row,) = ours.rows(DELIVERIES, "subscription = 's'")
-        named = {name: row[name] for name in ("life", "ledger_id", "redelivery_count")}
-        run = {"first_entry": row["entry_id"], "last_entry": row["entry_id"], "topic": OWN, "subscription": "s"}
-        strangers.put(ours.root, CONSUMER_EVENTS, named | run | {"kind": "nack", "cause": "whatever"})
-        ours.run()
-        assert [row["cause"] for row in ours.rows(SEGMENTS, "kind = 'retry'")] == ["nack"]
+    ours = Ours(str(tmp_path))
+    ours.run(message("a", OWN))
+    (row,) = ours.rows(DELIVERIES, "subscription = 's'")
+    named = {name: row[name] for name in ("life", "ledger_id", "redelivery_count")}
+    run = {"first_entry": row["entry_id"], "last_entry": row["entry_id"], "topic": OWN, "subscription": "s"}
+    strangers.put(ours.root, CONSUMER_EVENTS, named | run | {"kind": "nack", "cause": "whatever"})
+    ours.run()
+    assert [row["cause"] for row in ours.rows(SEGMENTS, "kind = 'retry'")] == ["nack"]

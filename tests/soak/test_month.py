@@ -26,7 +26,7 @@ from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, DELIVERIES, TABLES
 from tests.support.maintained import vacuum_at_once
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 DAYS, DAILY = int(os.environ.get("DELAYLINE_DAYS", "28")), int(os.environ.get("DELAYLINE_DAILY", "12"))
 STANDING, LOOKS, WEEK = 3, 4, 7
@@ -147,16 +147,15 @@ def grown(weeks: list[Sizes]) -> list[str]:
 def test_a_month_of_subscriptions_that_come_and_go_is_flat(tmp_path: Path) -> None:
     """Lives of those that had gone, lines of the registry and its log stayed for ever."""
     weeks = list[Sizes]()
-    with no_jvm():
-        month, begun = Month(str(tmp_path / "warehouse")), time.monotonic()
-        for day in range(DAYS):
-            month.day(day)
-            done = month.maintain()
-            assert [each.failed for each in done if each.failed] == []
-            if (day + 1) % WEEK == 0:
-                weeks.append(month.sizes(day + 1, (time.monotonic() - begun) / WEEK))
-                begun = time.monotonic()
-                print(weeks[-1])
+    month, begun = Month(str(tmp_path / "warehouse")), time.monotonic()
+    for day in range(DAYS):
+        month.day(day)
+        done = month.maintain()
+        assert [each.failed for each in done if each.failed] == []
+        if (day + 1) % WEEK == 0:
+            weeks.append(month.sizes(day + 1, (time.monotonic() - begun) / WEEK))
+            begun = time.monotonic()
+            print(weeks[-1])
     more = grown(weeks)
     print("flat" if not more else f"grows: {', '.join(more)}")
     assert more == []

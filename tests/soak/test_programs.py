@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,7 @@ from pipeline.delta.deltars import open_table, query
 from schemas import MESSAGES
 from tests.support.modules import ROOT
 from tests.support.program_worker import CODES, ending
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 KINDS = (ConsumerType.Shared, ConsumerType.KeyShared, ConsumerType.Failover)
 PROGRAMS, AT_ONCE, KILLED = 21, 4, 5
@@ -59,10 +58,9 @@ class Service:
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
+def service(tmp_path: Path) -> Service:
     """The stages of a new warehouse, without a JVM."""
-    with no_jvm():
-        yield Service(tmp_path / "warehouse")
+    return Service(tmp_path / "warehouse")
 
 
 def begun(service: Service, notes: Path, seed: int) -> subprocess.Popen[bytes]:

@@ -32,7 +32,17 @@ def settled(
 
     `gone` are blocks that it had before.
     """
-    noted = {"events": 0, "released": 0, "refused": 0} | (read or {})
+    taken = {"events": 0, "released": 0, "refused": 0}
+    noted = {
+        "batch": batch,
+        "now": 0,
+        "registry": 0,
+        "lives": 0,
+        "segments": 0,
+        "begin": taken,
+        **taken,
+        **(read or {}),
+    }
     cursor = state.snapshot()
     blocks: dict[int, bytes | None] = {CURSOR_HEAD: cursor.head, **dict.fromkeys(gone), **cursor.blocks}
     if leases is not None:

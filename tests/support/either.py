@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
-from typing import cast
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.config.options import Options
 from pipeline.config.settings import Clock, Settings, VirtualClock
@@ -23,7 +21,7 @@ from pipeline.config.stages import ALL_STAGES
 from pipeline.delta.warehouse import Warehouse
 from tests.support.spark import session
 from tests.support.stream import Step, World, play, take
-from tests.support.without_jvm import Session, Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 
 @dataclass
@@ -108,10 +106,9 @@ class WithoutJvm(World):
 
 def without_jvm(steps: Sequence[Step], settings: Settings | None = None) -> World:
     """Play a script in a new warehouse, without a JVM."""
-    options, session = Options(VirtualClock(), settings or Settings()), cast("SparkSession", Session())
-    with no_jvm():
-        world = WithoutJvm(Warehouse(str(Path(mkdtemp()) / "warehouse"), session), options)
-        take(world, steps)
+    options = Options(VirtualClock(), settings or Settings())
+    world = WithoutJvm(Warehouse(str(Path(mkdtemp()) / "warehouse")), options)
+    take(world, steps)
     return world
 
 

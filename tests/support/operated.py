@@ -31,7 +31,7 @@ from tests.support.examined import wrong
 from tests.support.job import Clocks, Job
 from tests.support.operators import Operators
 from tests.support.stream import at, message
-from tests.support.without_jvm import VIRTUAL, Stages, no_jvm
+from tests.support.without_jvm import VIRTUAL, Stages
 
 T0 = 1_700_000_000_000
 NAMES = ("plain", "s")
@@ -59,7 +59,6 @@ class Operated(Operators):
     def begin(self, horizon: int, delays: list[int], *, live: bool) -> None:
         """The first messages are sent."""
         self.folder, self.patches = mkdtemp(), ExitStack()
-        self.patches.enter_context(no_jvm())
         clocks = Clocks(T0)
         self.patches.enter_context(clocks.in_force())
         clock = CLOCK if live else VIRTUAL

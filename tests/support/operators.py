@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from shutil import copytree, rmtree
-from typing import Any
 from unittest.mock import patch
 
 from deltalake import DeltaTable
@@ -35,13 +34,12 @@ from schemas import (
     Table,
 )
 from tests.support.maintained import sharply
-from tests.support.without_jvm import Session, Stages
+from tests.support.without_jvm import Stages
 
 _TABLES = (INBOX, HELD, SEGMENTS, REDELIVERY, DELIVERIES, CURSORS, CLOSED, CONSUMER_EVENTS, REJECTED_DISPATCH)
 _MERGED = (INBOX, SUBSCRIPTIONS, DELIVERIES, PUBLICATIONS, REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SETTLE)
 """On these `docs/tables.md` allows an OPTIMIZE."""
 _BY_NAME = {table.name: table for table in TABLES}
-_SESSION: Any = Session()
 _INTERVAL = "delta.checkpointInterval"
 RETAIN_MS = 30 * MINUTE_MS
 """Maintenance keeps what is settled for so long."""

@@ -12,7 +12,7 @@ from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, MESSAGES, Table
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 """When the messages come, ms UTC; they are due at once."""
@@ -43,8 +43,7 @@ def release(folder: Path, *names: str, policies: Policies = ACKNOWLEDGES, visibl
 @contextmanager
 def released(folder: Path, *names: str, policies: Policies = ACKNOWLEDGES, visible: bool = True) -> Iterator[Stages]:
     """The same, while there is no JVM."""
-    with no_jvm():
-        yield release(folder, *names, policies=policies, visible=visible)
+    yield release(folder, *names, policies=policies, visible=visible)
 
 
 def rows(stages: Stages, table: Table) -> list[dict[str, Any]]:

@@ -1,19 +1,16 @@
 """Ingest, dispatch and settle as they are, on a local disk and without a JVM; the schedule is a list.
 
-What these stages do with small batches they do in this process, and what they ask of a session there is next to
-nothing: `Session` answers it. A stage that needs Spark after all fails, so nothing is left out unnoticed. Each call
-does one batch. A stage may die after any step that it notes; the next call begins it anew from what the tables hold.
+What these stages do with small batches they do in this process, and their warehouse has no session. A stage that needs
+Spark after all fails, so nothing is left out unnoticed. Each call does one batch. A stage may die after any step that
+it notes; the next call begins it anew from what the tables hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shutil import copytree
-from threading import Lock
 from typing import Any
-from unittest.mock import patch
 
 from pipeline.config.options import Observer, Options, nobody
 from pipeline.config.settings import Clock, Settings, VirtualClock
@@ -21,7 +18,6 @@ from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTL
 from pipeline.config.timeline import timeline
 from pipeline.delta import deltars
 from pipeline.delta.logs.entries import newest
-from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.offsets import EVERYTHING_BEFORE, SOURCES, Position
 from pipeline.delta.tables import check_restored
 from pipeline.delta.warehouse import Warehouse
@@ -35,7 +31,6 @@ from pipeline.service.startup import check_batches, check_clock, check_owner, ch
 from pipeline.settle.sources import Source
 from pipeline.settle.stage import Settle
 from pipeline.storage.files import Files
-from pipeline.storage.hadoop import HadoopFiles
 from schemas import INBOX, REDELIVERY
 from tests.support.batches import Batches, Schedule
 from tests.support.stream import Killed, empty_warehouse
@@ -43,54 +38,6 @@ from tests.support.stream import Killed, empty_warehouse
 VIRTUAL = VirtualClock()
 """The clock of most tests: stages have the instants that they are given."""
 _SEGMENT_MS = 300_000
-
-
-class _Gate:
-    """Stands for the lock that transactions of Delta's in the JVM take: there are none."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-
-    def snapshotLock(self) -> _Gate:  # noqa: N802 - Delta's name
-        """The lock of a table."""
-        return self
-
-    def lock(self) -> None:
-        """Take it."""
-        self._lock.acquire()
-
-    def unlock(self) -> None:
-        """Give it back."""
-        self._lock.release()
-
-
-class _Hadoop:
-    def hadoopConfiguration(self) -> None:  # noqa: N802 - Hadoop's name
-        """Nobody reads it."""
-
-
-class _Context:
-    master = "local[1]"
-    _gateway = None
-    _jsc = _Hadoop()
-
-
-class Session:
-    """What stages ask of a session while they need no Spark."""
-
-    sparkContext = _Context()  # noqa: N815 - Spark's name
-
-
-_SESSION: Any = Session()
-
-
-@contextmanager
-def no_jvm() -> Iterator[None]:
-    """Meanwhile paths without a scheme are of this machine, and no transaction of Delta's has to be waited for."""
-    with ExitStack() as patches:
-        patches.enter_context(patch.object(HadoopFiles, "here", lambda _: Path.cwd()))
-        patches.enter_context(patch.object(TableLog, "_log", property(lambda _: _Gate())))
-        yield
 
 
 class Stages:
@@ -105,7 +52,7 @@ class Stages:
         """
         if not Path(root).exists():
             copytree(empty_warehouse(_SEGMENT_MS), root)
-        self.root, self.warehouse = root, Warehouse(root, _SESSION)
+        self.root, self.warehouse = root, Warehouse(root)
         self.settings, self._observe_step, self.clock = settings or Settings(), observe, clock
         self._bodies: dict[str, Any] = {}
         self._books: dict[str, Batches] = {}
@@ -227,7 +174,7 @@ class Stages:
             place = max(begin.offset, (end, EVERYTHING_BEFORE))
             book.plan(Position(max(begin.instant, self.instant), *place))
         try:
-            self._body(name)(_SESSION, book.next)
+            self._body(name)(None, book.next)
         except Killed:
             self._bodies.pop(name, None)
             return False

@@ -12,7 +12,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.jvm import java_class
 from pipeline.config.paths import is_s3
+from pipeline.config.routes import NoSession
 from pipeline.delta.logs.opening import table_at
 from pipeline.delta.logs.snapshot import described, live_files
 from pipeline.storage.hadoop import HadoopFiles, session_files
@@ -52,10 +54,14 @@ class Head:
 class TableLog:
     """The log of one table."""
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
-        """Use Delta's log of a table's folder. Every call below asks it for what is new."""
-        self._spark, self._path = spark, path
-        self._files = session_files(spark)
+    def __init__(self, session: SparkSession | None, path: str) -> None:
+        """Use Delta's log of a table's folder. Every call below asks it for what is new.
+
+        Without a session no transaction of Delta's is in this process. What only the JVM can do then raises
+        `NoSession`.
+        """
+        self._session, self._path = session, path
+        self._files = session_files(session)
         self._folder = self._files.local(f"{path}/_delta_log")
         self._shared = path.rpartition("/")[2] in _SHARED
 
@@ -112,7 +118,7 @@ class TableLog:
 
     def open(self) -> None:
         """Let Delta look at the table, whose lock each version takes: the first time that takes a moment."""
-        if self._folder is not None:
+        if self._folder is not None and self._session is not None:
             self._log.snapshotLock()
 
     def checkpoint(self) -> int:
@@ -144,6 +150,12 @@ class TableLog:
         self._log.checkpointAndCleanUpDeltaLog(self.snapshot(), self._class("scala.Option").empty())
 
     @property
+    def _spark(self) -> SparkSession:
+        if self._session is None:
+            raise NoSession
+        return self._session
+
+    @property
     def _log(self) -> Any:  # noqa: ANN401 - a Java object
         """Asked for each time: Delta forgets it when it is not used for long, and then others would get another one."""
         logs = self._class("org.apache.spark.sql.delta.DeltaLog")
@@ -153,18 +165,28 @@ class TableLog:
         fresh, entry = folder / f".{version:020d}.json.{uuid4()}.tmp", folder / f"{version:020d}.json"
         fresh.write_text(text, encoding="utf-8")
         self._files.sync(str(fresh))
-        # Delta's transactions hold it while they look for a version and rename theirs into its place.
-        lock = self._log.snapshotLock()
-        lock.lock()
         try:
-            os.link(fresh, entry)
+            with self._no_transaction():
+                os.link(fresh, entry)
         except FileExistsError:
             return False
         finally:
-            lock.unlock()
             fresh.unlink()
         self._files.sync(str(folder))
         return not self._shared or _stays(entry, text)
+
+    @contextmanager
+    def _no_transaction(self) -> Iterator[None]:
+        """Meanwhile no transaction of Delta's looks for a version and renames its own into its place."""
+        if self._session is None:
+            yield
+            return
+        lock = self._log.snapshotLock()
+        lock.lock()
+        try:
+            yield
+        finally:
+            lock.unlock()
 
     def _stored(self, version: int, text: str) -> bool:
         path = self._class("org.apache.hadoop.fs.Path")(f"{self._path}/{_entry(version)}")

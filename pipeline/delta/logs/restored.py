@@ -44,13 +44,32 @@ def remedy_of(path: str, version: int) -> str:
 def restore_among(versions: Iterable[Version]) -> int | None:
     """The first RESTORE of some versions that follow each other; None: no RESTORE changes the files.
 
-    One that takes back what others did, or that another one takes back, leaves the files as they were.
+    One that goes back to one of these versions, or to the one before them, takes back what came in between. One that
+    takes back what others did, or that another one takes back, leaves the files as they were.
     """
-    versions = list(versions)
+    versions = _without_taken_back(sorted(versions, key=lambda each: each[0]))
     restored = min((version for version, actions in versions if restores(actions)), default=None)
     others = [actions for _, actions in versions if info_of(actions).get("engineInfo") != OURS]
     changed = restored is not None and _changes([actions for _, actions in versions]) and _changes(others)
     return restored if changed else None
+
+
+def _without_taken_back(versions: Sequence[Version]) -> list[Version]:
+    kept = list[Version]()
+    for version, actions in versions:
+        target = _target(actions) if restores(actions) else None
+        if target is not None and target >= versions[0][0] - 1:
+            kept = [each for each in kept if each[0] <= target]
+        else:
+            kept.append((version, actions))
+    return kept
+
+
+def _target(actions: Sequence[Mapping[str, Any]]) -> int | None:
+    """The version to which a RESTORE goes back; None: it does not say."""
+    stated = info_of(actions).get("operationParameters")
+    text = str(stated.get("version")) if isinstance(stated, Mapping) else ""
+    return int(text) if text.isdecimal() else None
 
 
 def _changes(versions: Iterable[Sequence[Mapping[str, Any]]]) -> bool:

@@ -6,12 +6,11 @@ from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from pipeline.config.routes import FileTooLarge, NotInDriver
 from pipeline.delta.reading.strangers import TOO_LARGE, LeftOut, broken, left_out, places
+from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
-from pipeline.storage.files import Files
 from pipeline.storage.parquet import bounded, row_groups
 from pipeline.storage.texts import with_texts
 from schemas import Table
@@ -20,9 +19,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def read_files(
-    spark: SparkSession,
-    files: Files,
-    path: str,
+    warehouse: Warehouse,
     table: Table,
     names: Sequence[str],
     columns: Sequence[str] | None = None,
@@ -30,27 +27,26 @@ def read_files(
     """Columns of files of a table, by paths relative to it; all columns when none are named.
 
     Args:
-        spark: reads what this process cannot.
-        files: the file systems of that session; to make them asks the JVM several things.
-        path: of the table's folder.
+        warehouse: where the table lies.
         table: the table.
         names: of the files.
         columns: their names.
     """
     wanted = _wanted(table, columns)
+    path = warehouse.path(table)
     with suppress(NotInDriver):
-        folder = files.readable(path)
+        folder = warehouse.files.readable(path)
         if folder is not None:
             groups = row_groups(table, [f"{folder}/{name}" for name in names])
             return pa.concat_tables([wanted.empty_table(), *(group.read(wanted.names) for group in groups)])
-    found = spark.read.schema(table.schema).parquet(*(f"{path}/{name}" for name in names)).select(*wanted.names)
+    found = (
+        warehouse.spark.read.schema(table.schema).parquet(*(f"{path}/{name}" for name in names)).select(*wanted.names)
+    )
     return with_texts(found.toArrow().cast(wanted))
 
 
 def read_strangers(
-    spark: SparkSession,
-    files: Files,
-    path: str,
+    warehouse: Warehouse,
     table: Table,
     added: Sequence[Mapping[str, Any]],
     columns: Sequence[str] | None = None,
@@ -60,6 +56,7 @@ def read_strangers(
     Returns:
         The rows, and the files that are not read.
     """
+    files, path = warehouse.files, warehouse.path(table)
     left, wanted = left_out(files, path, added), _wanted(table, columns)
     known, found = places(left), [wanted.empty_table()]
     for each in added:
@@ -73,7 +70,7 @@ def read_strangers(
             problems = broken(files, path, table, [each])
             left += problems
             if not problems:
-                found.append(read_files(spark, files, path, table, [each["path"]], columns))
+                found.append(read_files(warehouse, table, [each["path"]], columns))
     for file in left:
         _LOG.warning("%s: version %d: %r is left out: %s", table.name, file.version, file.path, file.text)
     return pa.concat_tables(found), left

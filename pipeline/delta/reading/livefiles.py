@@ -23,17 +23,19 @@ T = TypeVar("T")
 class LiveFiles(Generic[T]):
     """The files of which a table consists, by their paths relative to it, each with what is kept of it."""
 
-    def __init__(self, spark: SparkSession, path: str, table: Table, kept: Callable[[Mapping[str, Any]], T]) -> None:
+    def __init__(
+        self, session: SparkSession | None, path: str, table: Table, kept: Callable[[Mapping[str, Any]], T]
+    ) -> None:
         """Nothing is read yet.
 
         Args:
-            spark: the session.
+            session: for what this process cannot reach; None: it reaches all.
             path: the folder of the table.
             table: its contract.
             kept: what to keep of a file, from its entry in the log (`path`, `size`, `stats`, `tags`).
         """
-        self._spark, self._path, self._table, self._kept = spark, path, table, kept
-        self._files = session_files(spark)
+        self._session, self._path, self._table, self._kept = session, path, table, kept
+        self._files = session_files(session)
         self._log: TableLog | None = None
         self._version = -1
         self._held: dict[str, T] = {}
@@ -46,7 +48,7 @@ class LiveFiles(Generic[T]):
             TableRestored: somebody has restored a table of the stages.
         """
         if self._log is None:
-            self._log = TableLog(self._spark, self._path)
+            self._log = TableLog(self._session, self._path)
         if not self._reaches_back():
             self._read(self._log)
         try:

@@ -80,7 +80,7 @@ class MessageLog:
         """Nothing is read yet."""
         self._warehouse, self._path = warehouse, warehouse.path(MESSAGES)
         self._folder = warehouse.files.readable(self._path)
-        self._live = LiveFiles(warehouse.spark, self._path, MESSAGES, _held)
+        self._live = LiveFiles(warehouse.session, self._path, MESSAGES, _held)
 
     def read(self, wanted: Sequence[Bounds], spark: SparkSession | None = None) -> DataFrame:
         """The rows of `messages` as it is now, less those of files that hold nothing within any of the bounds.

@@ -64,12 +64,16 @@ class Appender:
     """Writes to one table. Knows its newest version, as far as it has looked."""
 
     def __init__(
-        self, spark: SparkSession, path: str, table: Table, guard: Callable[[str | None], None] = lambda _: None
+        self,
+        session: SparkSession | None,
+        path: str,
+        table: Table,
+        guard: Callable[[str | None], None] = lambda _: None,
     ) -> None:
         """Look at the table once.
 
         Args:
-            spark: the session.
+            session: for what this process cannot reach; None: it reaches all.
             path: the folder of the table.
             table: its contract.
             guard: told the `userMetadata` of each version that somebody else adds from now on; what it raises ends the
@@ -78,10 +82,10 @@ class Appender:
         Raises:
             UnknownTableFeature: it asks something of its writers that we do not know.
         """
-        self._files, self._path, self._table, self._guard = session_files(spark), path, table, guard
+        self._files, self._path, self._table, self._guard = session_files(session), path, table, guard
         self._folder = self._files.local(path)
         self._ours, self._checksum = "", (-1, dict[str, Any]())
-        self._log = TableLog(spark, path)
+        self._log = TableLog(session, path)
         head = self._log.head()
         self._version = self._checkpointed = head.version
         check_features(table.name, head)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from pipeline.config.errors import CheckpointBehind, ForeignOwner
 from pipeline.config.options import Observer, nobody
@@ -18,7 +18,6 @@ from pipeline.delta.logs.notes import Commit, last_note, note_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.datafiles import DataFile
-from pipeline.storage.hadoop import session_files
 from schemas import Table
 
 _NO_FILES: Mapping[str, int] = {}
@@ -26,9 +25,9 @@ Rows: TypeAlias = "DataFrame | pa.Table | Iterable[pa.Table]"
 """Rows of Spark, or of this process: pieces that shall be files, made as they are written."""
 
 
-def last_commit(spark: SparkSession, path: str, stage: str, after: int = -1) -> Commit | None:
+def last_commit(warehouse: Warehouse, table: Table, stage: str, after: int = -1) -> Commit | None:
     """The last commit of a stage to a table, after a version; None when there is none. Others' are passed over."""
-    files = session_files(spark)
+    files, path = warehouse.files, warehouse.path(table)
     return last_note(files, path, stage, newest(files, path), after)
 
 
@@ -54,9 +53,9 @@ class Sink:
         """
         self._path, self._table, self._stage, self._files = warehouse.path(table), table, stage, warehouse.files
         self._wrote = wrote
-        self.appender = Appender(warehouse.spark, self._path, table, self._alone)
+        self.appender = Appender(warehouse.session, self._path, table, self._alone)
         self.appender.open()
-        self.last = last_commit(warehouse.spark, self._path, stage, after)
+        self.last = last_commit(warehouse, table, stage, after)
 
     @property
     def name(self) -> str:

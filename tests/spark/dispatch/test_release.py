@@ -46,7 +46,8 @@ _SAID = ("b", "7", "-3", "999999999", "1234567890", "7\n", " 1", "", "+1", "٣")
 @pytest.fixture(scope="module")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """Three ledgers in two files and a batch of runs over them; some positions have no message."""
-    spark, made = session(), Warehouse(str(tmp_path_factory.mktemp("release") / "warehouse"))
+    spark = session()
+    made = Warehouse(str(tmp_path_factory.mktemp("release") / "warehouse"), spark)
     create_all(made.root)
     draw = random.Random(20_131_105)  # noqa: S311 - not a secret
     log = [_message(draw, ledger, entry) for ledger in (3, 5, 8) for entry in range(150) if draw.random() < 0.95]
@@ -150,7 +151,7 @@ def test_the_same_rows_in_the_same_parts(
         if isinstance(release, LocalRelease):
             assert (release.matches.messages.texts.held is None) is (tasks > 1)
         path = warehouse.path(DELIVERIES)
-        parts = release.write(Appender(warehouse.spark, path, DELIVERIES), settings, 7, now)
+        parts = release.write(Appender(warehouse.session, path, DELIVERIES), settings, 7, now)
         rows = [[_read(Path(path, file.path)) for file in part.files] for part in parts]
         spans = [(part.first_due, part.last_due, part.count) for part in parts]
         ways.append((spans, [[row for file in part for row in file] for part in rows], release.window.positions))

@@ -26,7 +26,7 @@ from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark, raise_to
 from schemas import CONSUMER_EVENTS, DELIVERIES, REJECTED_DISPATCH
 from tests.support.stream import at, message
-from tests.support.without_jvm import VIRTUAL, Stages, no_jvm
+from tests.support.without_jvm import VIRTUAL, Stages
 
 T0 = 2_000_000_000_000
 SECOND = 1_000
@@ -43,31 +43,28 @@ class Job:
 
     def __post_init__(self) -> None:
         """Begin the stages."""
-        with no_jvm():
-            self.stages = Stages(self.root)
+        self.stages = Stages(self.root)
 
     def subscribe(self, **policies: Policies) -> None:
         """Register subscriptions of the topic `t`."""
-        with no_jvm():
-            for name, each in policies.items():
-                subscribe(self.root, Subscription("t", name, tick_ms=1, policies=each))
-            self.go(0)
+        for name, each in policies.items():
+            subscribe(self.root, Subscription("t", name, tick_ms=1, policies=each))
+        self.go(0)
 
     def go(self, second: int, *payloads: str, death: str | None = None) -> None:
         """Messages are sent, and all stages come to a time; dispatch may die on its way."""
-        with no_jvm():
-            self.stages.instant = T0 + second * SECOND
-            assert self.stages.ingest(*(message(each) for each in payloads))
-            while self.stages.has_ingest:
-                assert self.stages.ingest()
-            assert self.stages.release()
-            self.stages.die_after(death)
-            while self.stages.has_dispatch and self.stages.dispatch():
-                pass
-            assert self.stages.steps[-1:] == [death] or death is None
-            if death is None:
-                assert self.stages.publish()
-                assert self.stages.settle()
+        self.stages.instant = T0 + second * SECOND
+        assert self.stages.ingest(*(message(each) for each in payloads))
+        while self.stages.has_ingest:
+            assert self.stages.ingest()
+        assert self.stages.release()
+        self.stages.die_after(death)
+        while self.stages.has_dispatch and self.stages.dispatch():
+            pass
+        assert self.stages.steps[-1:] == [death] or death is None
+        if death is None:
+            assert self.stages.publish()
+            assert self.stages.settle()
 
     def rebuild(self) -> None:
         """Dispatch loses its checkpoint."""
@@ -109,8 +106,7 @@ def test_what_users_deleted_does_not_come_again_though_something_was_held_once(j
     """A pause that is long over is no reason to look at the beginning of the table."""
     job.subscribe(s=Policies(), paused=Policies(paused=True))
     job.go(1, "old")
-    with no_jvm():
-        assert set_policy(job.root, "t", "paused", paused=False)
+    assert set_policy(job.root, "t", "paused", paused=False)
     job.go(2)
     job.go(100, "new")
     assert job.came() == Counter((name, each, 0) for name in ("s", "paused") for each in ("old", "new"))
@@ -126,8 +122,7 @@ def test_what_a_batch_took_from_what_was_held_comes_when_its_note_is_gone(job: J
     job.go(1, "old")
     job.go(100, "new")
     job.delete(older_than(50))
-    with no_jvm():
-        assert set_policy(job.root, "t", "paused", paused=False)
+    assert set_policy(job.root, "t", "paused", paused=False)
     job.go(101, death="dispatch.held")
     job.lose_notes()
     job.rebuild()
@@ -180,14 +175,13 @@ def test_a_note_that_is_gone_from_the_middle_is_looked_for_once(job: Job) -> Non
     job.go(1, "first")
     job.go(2, "gone")
     job.delete("payload = X'676f6e65'")
-    with no_jvm():
-        sink = Sink(job.stages.warehouse, DELIVERIES, DISPATCH)
-        assert sink.last is not None
-        # Part 2 was not due yet when part 3 became visible.
-        sink.commit([], sink.last.owner, sink.last.batch, {**sink.last.note, "top": 3, "below": [2], "shown": []})
-        job.stages.restart(DISPATCH)
-        with pytest.raises(TableBehind):
-            job.stages.start(DISPATCH)
+    sink = Sink(job.stages.warehouse, DELIVERIES, DISPATCH)
+    assert sink.last is not None
+    # Part 2 was not due yet when part 3 became visible.
+    sink.commit([], sink.last.owner, sink.last.batch, {**sink.last.note, "top": 3, "below": [2], "shown": []})
+    job.stages.restart(DISPATCH)
+    with pytest.raises(TableBehind):
+        job.stages.start(DISPATCH)
     job.rebuild()
     job.go(3)
     assert job.came() == Counter({("s", each, 0): 1 for each in ("first", "gone")})

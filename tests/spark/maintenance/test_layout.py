@@ -46,7 +46,7 @@ def made() -> str:
 @pytest.fixture
 def warehouse(folder: str) -> Warehouse:
     """Twelve files whose due times all span the same time: a release opens every one of them."""
-    return Warehouse(copytree(made(), folder))
+    return Warehouse(copytree(made(), folder), session())
 
 
 @pytest.fixture(params=["put", "write"])
@@ -67,7 +67,7 @@ def _append(warehouse: Warehouse, *files: list[int]) -> None:
         [{"ledger_id": number, "entry_id": entry, "due_time": ms} for entry, ms in enumerate(due)]
         for number, due in enumerate(files)
     ]
-    appender = Appender(warehouse.spark, warehouse.path(MESSAGES), MESSAGES)
+    appender = Appender(warehouse.session, warehouse.path(MESSAGES), MESSAGES)
     appender.commit(appender.put(arrow_messages(*rows) for rows in pieces), "")
 
 
@@ -92,7 +92,7 @@ def test_a_release_opens_few_files_afterwards(warehouse: Warehouse) -> None:
 @pytest.mark.usefixtures("writes")
 def test_a_round_sorts_so_many_bytes(warehouse: Warehouse) -> None:
     """The next one goes on; files that were sorted together are not sorted again."""
-    sizes = [each["size"] for each in TableLog(warehouse.spark, warehouse.path(MESSAGES)).files()[1]]
+    sizes = [each["size"] for each in TableLog(warehouse.session, warehouse.path(MESSAGES)).files()[1]]
     before = _rows(warehouse.path(MESSAGES))
     assert cluster(warehouse, 0, max(sizes) * 4) == (4, 1)
     assert cluster(warehouse, 0, max(sizes) * 4)[0] >= 2
@@ -135,7 +135,7 @@ def test_files_that_are_not_what_they_were_are_left_as_they_are(
     monkeypatch.setattr(Appender, writes, worse)
     assert cluster(warehouse, 0, ANY_SIZE) == (0, 0)
     assert len(_rows(path)) == FILES * ROWS - (how == "a row is deleted")
-    assert len(TableLog(warehouse.spark, path).files()[1]) == FILES
+    assert len(TableLog(warehouse.session, path).files()[1]) == FILES
 
 
 def test_what_was_written_before_an_error_goes(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:

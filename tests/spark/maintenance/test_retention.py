@@ -37,7 +37,7 @@ def warehouse(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def _append(warehouse: Warehouse, ledger: int) -> None:
     rows = messages(warehouse.spark, *({"ledger_id": ledger, "entry_id": entry, "due_time": T0} for entry in range(5)))
-    appender = Appender(warehouse.spark, warehouse.path(MESSAGES), MESSAGES)
+    appender = Appender(warehouse.session, warehouse.path(MESSAGES), MESSAGES)
     appender.commit(appender.put(rows.toArrow()), "")
 
 
@@ -107,7 +107,7 @@ def test_files_of_one_name_in_different_folders_are_told_apart(warehouse: Wareho
     rows = messages(
         warehouse.spark, *({"ledger_id": ledger, "entry_id": entry} for ledger in (8, 9) for entry in range(5))
     )
-    appender = Appender(warehouse.spark, warehouse.path(MESSAGES), MESSAGES)
+    appender = Appender(warehouse.session, warehouse.path(MESSAGES), MESSAGES)
     parts = appender.write_by(rows.withColumn("part", F.col("ledger_id") - 8).coalesce(1).sort("part"), "part")
     files = [file for each in parts.values() for file in each]
     assert len({Path(file.path).name for file in files}) < len(files)

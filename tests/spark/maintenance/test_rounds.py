@@ -62,7 +62,7 @@ def test_a_step_that_fails_is_told_once_and_the_others_are_done(
 
     with monkeypatch.context() as patched:
         patched.setattr(rounds, "empty_inbox", full)
-        patched.setattr(rounds, "compact", lambda *args: full() if args[2] is MESSAGES else layout.compact(*args))
+        patched.setattr(rounds, "compact", lambda *args: full() if args[1] is MESSAGES else layout.compact(*args))
         done = sharply(warehouse, 0)
     why = "(OSError: [Errno 28] No space left on device)"
     assert {name: each.failed for name, each in done.items() if each.failed} == {

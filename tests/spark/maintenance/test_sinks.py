@@ -39,7 +39,7 @@ def test_a_broker_that_is_away_for_long_loses_nothing(warehouse: Warehouse) -> N
     stands = sink(warehouse.root, broker.connect)
     for name in names:
         newest = delivered(warehouse.root, name)
-        TableLog(warehouse.spark, warehouse.path(DELIVERIES)).checkpoint()
+        TableLog(warehouse.session, warehouse.path(DELIVERIES)).checkpoint()
     Sink(warehouse, PUBLICATIONS, DISPATCH).commit([], "owner", 1, {"version": newest})
     assert _cut(warehouse) <= 1
     run(stands)

@@ -45,7 +45,7 @@ def test_settle_alone_does_not_keep_the_log_of_segments(
         names = Path(warehouse.path(SEGMENTS), "_delta_log").glob("*.json")
         first.append(min(int(each.stem) for each in names))
     assert first == [0, 5, 10], "the log is as long as before"
-    kept = last_commit(spark, warehouse.path(SEGMENTS), INGEST)
+    kept = last_commit(warehouse, SEGMENTS, INGEST)
     assert kept is not None
     assert (kept.owner, kept.batch, kept.note["next_ledger"]) == ("i", 4, 9)
     # The note that was repeated is no other process's.

@@ -51,7 +51,7 @@ def warehouse(tmp_path: Path) -> Warehouse:
 
 def _commit(warehouse: Warehouse, count: int) -> None:
     """So many commits of a message each."""
-    appender = Appender(warehouse.spark, warehouse.path(MESSAGES), MESSAGES)
+    appender = Appender(warehouse.session, warehouse.path(MESSAGES), MESSAGES)
     row = arrow_messages({"ledger_id": 1, "entry_id": 1, "due_time": T0})
     for _ in range(count):
         appender.commit(appender.put(row), "")
@@ -79,7 +79,7 @@ def test_sixteen_files_are_merged_at_once(warehouse: Warehouse) -> None:
 def test_a_thread_in_which_no_query_ran_merges_as_well(warehouse: Warehouse) -> None:
     """Delta asks the thread for its session when it reads a checkpoint of the log; this one has to be given it."""
     _commit(warehouse, MANY)
-    TableLog(warehouse.spark, warehouse.path(MESSAGES)).checkpoint()
+    TableLog(warehouse.session, warehouse.path(MESSAGES)).checkpoint()
     # Whoever knows the log already does not read its checkpoint.
     warehouse.spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     with ThreadPoolExecutor(1) as fresh:
@@ -154,7 +154,7 @@ def _versions(warehouse: Warehouse) -> list[int]:
 def _grown(warehouse: Warehouse) -> None:
     """Commits of messages before a checkpoint and behind it."""
     _commit(warehouse, 3)
-    TableLog(warehouse.spark, warehouse.path(MESSAGES)).checkpoint()
+    TableLog(warehouse.session, warehouse.path(MESSAGES)).checkpoint()
     _commit(warehouse, 2)
 
 
@@ -168,7 +168,7 @@ def test_logs_are_cut_between_rounds(warehouse: Warehouse, monkeypatch: pytest.M
     assert _cut(warehouse) == {MESSAGES.name}
     assert _versions(warehouse) == [3, 4, 5]
     cleaned = list[Table]()
-    monkeypatch.setattr(rounds, "vacuum", lambda *args: cleaned.append(args[2]))
+    monkeypatch.setattr(rounds, "vacuum", lambda *args: cleaned.append(args[1]))
     assert _cut(warehouse) == set()
     for cut in [set[str](), {MESSAGES.name}]:
         assert {done.entries for done in maintain(warehouse, Upkeep(), wall_ms(), cut)} == {0}
@@ -188,12 +188,12 @@ def test_a_commit_below_the_beginning_of_a_log_is_nobody_s(warehouse: Warehouse)
     os.utime(stray, (time.time() - 2 * 3_600,) * 2)
     vacuum(warehouse.within(own_session(warehouse.spark)), MESSAGES, 0)
     assert not stray.exists(), "files are kept from the first entry on that counts"
-    live = LiveFiles(warehouse.spark, warehouse.path(MESSAGES), MESSAGES, lambda file: str(file["path"]))
+    live = LiveFiles(warehouse.session, warehouse.path(MESSAGES), MESSAGES, lambda file: str(file["path"]))
     live._version = 1
     assert live.look()[0] == 5
     assert len(live.look()[1]) == 5
     _commit(warehouse, 1)
-    TableLog(warehouse.spark, warehouse.path(MESSAGES)).checkpoint()
+    TableLog(warehouse.session, warehouse.path(MESSAGES)).checkpoint()
     assert _cut(warehouse) == {MESSAGES.name}
     assert _versions(warehouse) == [6]
 
@@ -201,9 +201,9 @@ def test_a_commit_below_the_beginning_of_a_log_is_nobody_s(warehouse: Warehouse)
 def test_a_commit_of_ours_that_comes_too_late_is_made_again(warehouse: Warehouse) -> None:
     """A process that was stopped between a look and its commit for minutes: nobody would read what it commits there."""
     _grown(warehouse)
-    appender = Appender(warehouse.spark, warehouse.path(MESSAGES), MESSAGES)
+    appender = Appender(warehouse.session, warehouse.path(MESSAGES), MESSAGES)
     _cut(warehouse)
-    log, lines = TableLog(warehouse.spark, warehouse.path(MESSAGES)), ['{"commitInfo": {}}']
+    log, lines = TableLog(warehouse.session, warehouse.path(MESSAGES)), ['{"commitInfo": {}}']
     assert log.add(2, lines) is False
     assert _versions(warehouse) == [3, 4, 5]
     appender._version = 1
@@ -237,7 +237,7 @@ def test_the_files_of_a_table_are_known_when_its_log_is_cut_meanwhile(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between a look at where the log begins and reading it."""
-    live = LiveFiles(warehouse.spark, warehouse.path(MESSAGES), MESSAGES, lambda file: str(file["path"]))
+    live = LiveFiles(warehouse.session, warehouse.path(MESSAGES), MESSAGES, lambda file: str(file["path"]))
     assert live.look() == (0, {})
     _grown(warehouse)
     newest = entries.newest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,23 +15,22 @@ from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.policies import Policies
 from schemas import DELIVERIES
 from tests.support.stream import message
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 T0, SECOND, HOUR = 2_000_000_000_000, 1_000, 3_600_000
 RATE = 10
 
 
 @pytest.fixture
-def stages(tmp_path: Path) -> Iterator[Stages]:
+def stages(tmp_path: Path) -> Stages:
     """One message of a subscription with a rate has come."""
-    with no_jvm():
-        found = Stages(str(tmp_path / "warehouse"))
-        subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(max_rate=RATE)))
-        turn(found, T0)
-        turn(found, T0 + SECOND, "first")
-        turn(found, T0 + 2 * SECOND)
-        assert came(found) == ["first"]
-        yield found
+    found = Stages(str(tmp_path / "warehouse"))
+    subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(max_rate=RATE)))
+    turn(found, T0)
+    turn(found, T0 + SECOND, "first")
+    turn(found, T0 + 2 * SECOND)
+    assert came(found) == ["first"]
+    return found
 
 
 def turn(stages: Stages, instant: int, *names: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,14 +27,13 @@ from tests.support.examined import found as all_found
 from tests.support.invoked import invoke
 from tests.support.released import release, rows, say
 from tests.support.stream import message
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 
 @pytest.fixture
-def stages(tmp_path: Path) -> Iterator[Stages]:
+def stages(tmp_path: Path) -> Stages:
     """As `begun` makes them."""
-    with no_jvm():
-        yield begun(tmp_path)
+    return begun(tmp_path)
 
 
 def begun(folder: Path) -> Stages:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree, rmtree
@@ -33,7 +32,7 @@ from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, CURSORS, DELIVERIES, INBOX, MESSAGES, REDELIVERY, SEGMENTS, SUBSCRIPTIONS, Table
 from tests.support.released import rows, say
 from tests.support.stream import message
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 from tests.unit.doctor.test_again import begun, came, findings, go, open_of, whats
 from tests.unit.doctor.test_settle import later
 
@@ -41,10 +40,9 @@ CHANGED = (SUBSCRIPTIONS, MESSAGES, SEGMENTS, REDELIVERY, DELIVERIES, CURSORS)
 
 
 @pytest.fixture
-def stages(tmp_path: Path) -> Iterator[Stages]:
+def stages(tmp_path: Path) -> Stages:
     """Four messages were delivered to a subscription that acknowledges, and two of them failed."""
-    with no_jvm():
-        yield begun(tmp_path)
+    return begun(tmp_path)
 
 
 def start(stages: Stages) -> None:

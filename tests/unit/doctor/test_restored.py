@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.restored import TableRestored
 from schemas import CURSORS, DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
 from tests.support.stream import message
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 from tests.unit.doctor.test_again import begun, came, findings, go, whats
 
 WRITTEN = [MESSAGES, SEGMENTS, REDELIVERY, DELIVERIES, PUBLICATIONS, CURSORS]
@@ -28,10 +27,9 @@ WRITTEN = [MESSAGES, SEGMENTS, REDELIVERY, DELIVERIES, PUBLICATIONS, CURSORS]
 
 
 @pytest.fixture
-def stages(tmp_path: Path) -> Iterator[Stages]:
+def stages(tmp_path: Path) -> Stages:
     """Four messages were delivered to a subscription that acknowledges, and two of them failed."""
-    with no_jvm():
-        yield begun(tmp_path)
+    return begun(tmp_path)
 
 
 def restore(stages: Stages, table: Table, version: int = 0) -> None:

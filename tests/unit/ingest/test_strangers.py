@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from schemas import INBOX, MESSAGES, REJECTED_INGEST
 from tests.support.examined import wrong
 from tests.support.forged import INFO, add, file_of, version
 from tests.support.stream import message
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 GOOD = "good.parquet"
@@ -34,12 +34,11 @@ UNACCOUNTED = {"not_taken", "taken_twice", "not_accepted", "not_checked"}
 
 
 @pytest.fixture
-def stages(tmp_path: Path) -> Iterator[Stages]:
+def stages(tmp_path: Path) -> Stages:
     """A warehouse without a message."""
-    with no_jvm():
-        found = Stages(str(tmp_path / "warehouse"))
-        found.instant = T0
-        yield found
+    found = Stages(str(tmp_path / "warehouse"))
+    found.instant = T0
+    return found
 
 
 def taken(stages: Stages) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark
 from schemas import CONSUMER_EVENTS, LEFT, MESSAGES, SEGMENTS, SUBSCRIPTIONS
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 NAMES = [("t", "a"), ("t", "b"), ("u", "a")]
@@ -103,10 +103,9 @@ def test_what_is_not_old_is_not_forgotten() -> None:
 
 
 @pytest.fixture
-def stages(tmp_path: Path) -> Iterator[Stages]:
+def stages(tmp_path: Path) -> Stages:
     """A new warehouse."""
-    with no_jvm():
-        yield Stages(str(tmp_path / "warehouse"))
+    return Stages(str(tmp_path / "warehouse"))
 
 
 def take(stages: Stages, *rows: dict[str, Any]) -> None:

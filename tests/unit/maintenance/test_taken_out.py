@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,27 +23,26 @@ from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
 from schemas import HELD
 from tests.support.stream import message
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 HOUR = 3_600 * SECOND_MS
 
 
 @pytest.fixture
-def stages(tmp_path: Path) -> Iterator[Stages]:
+def stages(tmp_path: Path) -> Stages:
     """A message is held for an hour, while others come to others; dispatch died when it had taken it."""
-    with no_jvm():
-        found = Stages(str(tmp_path / "warehouse"))
-        subscribe(found.root, Subscription("t", "paused", tick_ms=1, policies=Policies(paused=True)))
-        subscribe(found.root, Subscription("u", "free", tick_ms=1))
-        go(found, 0)
-        go(found, 1, "t")
-        for number in range(2, 10):
-            go(found, number * HOUR, "u")
-        assert set_policy(found.root, "t", "paused", paused=False)
-        found.die_after("dispatch.held")
-        assert not found.dispatch()
-        yield found
+    found = Stages(str(tmp_path / "warehouse"))
+    subscribe(found.root, Subscription("t", "paused", tick_ms=1, policies=Policies(paused=True)))
+    subscribe(found.root, Subscription("u", "free", tick_ms=1))
+    go(found, 0)
+    go(found, 1, "t")
+    for number in range(2, 10):
+        go(found, number * HOUR, "u")
+    assert set_policy(found.root, "t", "paused", paused=False)
+    found.die_after("dispatch.held")
+    assert not found.dispatch()
+    return found
 
 
 def go(stages: Stages, after: int, *topics: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from shutil import rmtree
 
@@ -22,25 +21,24 @@ from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, REDELIVERY, SEGMENTS
 from tests.support.maintained import shorten_logs
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 
 
 @pytest.fixture
-def stages(tmp_path: Path) -> Iterator[Stages]:
+def stages(tmp_path: Path) -> Stages:
     """A message was released to a subscription, and has failed."""
-    with no_jvm():
-        found = Stages(str(tmp_path / "warehouse"))
-        shorten_logs(found.root)
-        subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True)))
-        found.instant = T0
-        assert found.ingest()
-        assert found.ingest(message("m", "t"))
-        found.schedule.step(T0)
-        assert found.settle()
-        nack(found)
-        yield found
+    found = Stages(str(tmp_path / "warehouse"))
+    shorten_logs(found.root)
+    subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True)))
+    found.instant = T0
+    assert found.ingest()
+    assert found.ingest(message("m", "t"))
+    found.schedule.step(T0)
+    assert found.settle()
+    nack(found)
+    return found
 
 
 def nack(stages: Stages) -> None:
@@ -71,21 +69,20 @@ def begins(stages: Stages) -> int:
 
 def test_the_first_batch_of_all_that_died_with_its_checkpoint_is_finished(tmp_path: Path) -> None:
     """`cursors` says nothing of settle then. What failed came again twice."""
-    with no_jvm():
-        found = Stages(str(tmp_path / "warehouse"))
-        subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True)))
-        found.instant = T0
-        assert found.ingest()
-        later(found, "m")
-        nack(found)
-        found.die_after("settle.segments")
-        assert not found.settle()
-        rmtree(found.warehouse.checkpoint(SETTLE))
-        found.instant += SECOND_MS
-        assert found.settle()
-        assert retries(found) == 1
-        (opened,) = found._body(SETTLE)._opened.values()
-        assert opened.outstanding.counts.waiting == 1
+    found = Stages(str(tmp_path / "warehouse"))
+    subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True)))
+    found.instant = T0
+    assert found.ingest()
+    later(found, "m")
+    nack(found)
+    found.die_after("settle.segments")
+    assert not found.settle()
+    rmtree(found.warehouse.checkpoint(SETTLE))
+    found.instant += SECOND_MS
+    assert found.settle()
+    assert retries(found) == 1
+    (opened,) = found._body(SETTLE)._opened.values()
+    assert opened.outstanding.counts.waiting == 1
 
 
 def test_a_batch_that_died_with_its_checkpoint_keeps_what_it_reads_though_nobody_acknowledges_any_more(

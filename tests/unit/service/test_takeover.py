@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from shutil import copytree, rmtree
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -20,27 +19,25 @@ from pipeline.service.takeover import take_over_dispatch
 from pipeline.subscriptions.policies import Policies
 from schemas import DELIVERIES
 from tests.support.stream import message
-from tests.support.without_jvm import VIRTUAL, Session, Stages, no_jvm
+from tests.support.without_jvm import VIRTUAL, Stages
 
 T0 = 1_700_000_000_000
 
 
 def test_a_copy_without_any_delivery_is_taken_over_from_whoever_wrote_what_was_copied_later(tmp_path: Path) -> None:
     """While the stages ran: `publications` has the first delivery, and `deliveries`, which came first, has none."""
-    session: Any = Session()
-    with no_jvm():
-        stages = Stages(str(tmp_path / "warehouse"))
-        subscribe(stages.root, Subscription("t", "s", tick_ms=1))
-        copytree(f"{stages.root}/{DELIVERIES.name}", tmp_path / "before")
-        stages.instant = T0
-        assert stages.ingest()
-        assert stages.ingest(message("a"))
-        assert stages.release()
-        assert stages.dispatch()
-        rmtree(f"{stages.root}/{DELIVERIES.name}")
-        copytree(tmp_path / "before", f"{stages.root}/{DELIVERIES.name}")
-        found = take_over_dispatch(Warehouse(stages.root, session), Options(VIRTUAL))
-        assert found.after == (stages._book("dispatch").owner,)
+    stages = Stages(str(tmp_path / "warehouse"))
+    subscribe(stages.root, Subscription("t", "s", tick_ms=1))
+    copytree(f"{stages.root}/{DELIVERIES.name}", tmp_path / "before")
+    stages.instant = T0
+    assert stages.ingest()
+    assert stages.ingest(message("a"))
+    assert stages.release()
+    assert stages.dispatch()
+    rmtree(f"{stages.root}/{DELIVERIES.name}")
+    copytree(tmp_path / "before", f"{stages.root}/{DELIVERIES.name}")
+    found = take_over_dispatch(Warehouse(stages.root), Options(VIRTUAL))
+    assert found.after == (stages._book("dispatch").owner,)
 
 
 @pytest.mark.parametrize("before", [(), ("first",)])
@@ -48,28 +45,26 @@ def test_what_was_prepared_with_what_a_batch_held_is_looked_for_when_its_note_is
     tmp_path: Path, before: tuple[str, ...]
 ) -> None:
     """The new checkpoint begins behind what is held: what is not looked for up to there nobody would ever get."""
-    session: Any = Session()
     looked: list[tuple[int, int]] = []
-    with no_jvm():
-        stages = Stages(str(tmp_path / "warehouse"))
-        subscribe(stages.root, Subscription("t", "s", tick_ms=1))
-        subscribe(stages.root, Subscription("t", "paused", tick_ms=1, policies=Policies(paused=True)))
-        stages.instant = T0
-        assert stages.ingest()
-        for each in before:
-            assert stages.ingest(message(each))
-            assert stages.release()
-            assert stages.dispatch()
-        assert stages.ingest(message("lost"))
+    stages = Stages(str(tmp_path / "warehouse"))
+    subscribe(stages.root, Subscription("t", "s", tick_ms=1))
+    subscribe(stages.root, Subscription("t", "paused", tick_ms=1, policies=Policies(paused=True)))
+    stages.instant = T0
+    assert stages.ingest()
+    for each in before:
+        assert stages.ingest(message(each))
         assert stages.release()
-        stages.die_after("dispatch.held")
-        assert not stages.dispatch()
-        (note,) = Path(stages.root, DELIVERIES.name, "_prepared").glob(f"{len(before) + 1}.json")
-        note.unlink()
-        with (
-            patch.object(_Restoring, "begins", lambda _: {}),
-            patch.object(_Restoring, "_lacking", lambda _, __, wanted: looked.append(wanted.upto)),
-            patch.object(_Restoring, "_release", lambda *_: None),
-        ):
-            found = take_over_dispatch(Warehouse(stages.root, session), Options(VIRTUAL))
-        assert looked == [(found.version, found.index)]
+        assert stages.dispatch()
+    assert stages.ingest(message("lost"))
+    assert stages.release()
+    stages.die_after("dispatch.held")
+    assert not stages.dispatch()
+    (note,) = Path(stages.root, DELIVERIES.name, "_prepared").glob(f"{len(before) + 1}.json")
+    note.unlink()
+    with (
+        patch.object(_Restoring, "begins", lambda _: {}),
+        patch.object(_Restoring, "_lacking", lambda _, __, wanted: looked.append(wanted.upto)),
+        patch.object(_Restoring, "_release", lambda *_: None),
+    ):
+        found = take_over_dispatch(Warehouse(stages.root), Options(VIRTUAL))
+    assert looked == [(found.version, found.index)]

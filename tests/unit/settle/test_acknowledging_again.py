@@ -16,7 +16,7 @@ from pipeline.subscriptions.cursors import NEWEST, by_name
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, CURSORS, MESSAGES
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 
@@ -39,21 +39,20 @@ def outstanding(stages: Stages) -> int:
 @pytest.mark.parametrize("seen", [True, False])
 def test_what_was_settled_stays_settled_when_a_subscription_acknowledges_again(tmp_path: Path, *, seen: bool) -> None:
     """All that was ever acknowledged was outstanding again, and would have come a second time."""
-    with no_jvm():
-        stages = Stages(str(tmp_path / "warehouse"))
-        subscribe(stages.root, Subscription("t", "s", tick_ms=1, policies=Policies.of_map({"ack": "true"})))
-        stages.instant = T0
-        step(stages)
-        step(stages, "a", "b")
-        for row in open_table(stages.root, MESSAGES).to_pyarrow_table().to_pylist():
-            of = {"topic": "t", "subscription": "s", "life": 1, "ledger_id": row["ledger_id"], "redelivery_count": 0}
-            ack = of | {"kind": "ack", "first_entry": row["entry_id"], "last_entry": row["entry_id"], "at": at(0)}
-            append(stages.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [ack]))
-        step(stages)
-        assert outstanding(stages) == 0
-        assert set_policy(stages.root, "t", "s", ack=False)
-        if seen:
-            step(stages, "unheard")
-        assert set_policy(stages.root, "t", "s", ack=True)
-        step(stages, "c")
-        assert outstanding(stages) == 1
+    stages = Stages(str(tmp_path / "warehouse"))
+    subscribe(stages.root, Subscription("t", "s", tick_ms=1, policies=Policies.of_map({"ack": "true"})))
+    stages.instant = T0
+    step(stages)
+    step(stages, "a", "b")
+    for row in open_table(stages.root, MESSAGES).to_pyarrow_table().to_pylist():
+        of = {"topic": "t", "subscription": "s", "life": 1, "ledger_id": row["ledger_id"], "redelivery_count": 0}
+        ack = of | {"kind": "ack", "first_entry": row["entry_id"], "last_entry": row["entry_id"], "at": at(0)}
+        append(stages.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [ack]))
+    step(stages)
+    assert outstanding(stages) == 0
+    assert set_policy(stages.root, "t", "s", ack=False)
+    if seen:
+        step(stages, "unheard")
+    assert set_policy(stages.root, "t", "s", ack=True)
+    step(stages, "c")
+    assert outstanding(stages) == 1

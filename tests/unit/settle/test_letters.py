@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from schemas import COMMANDS, CONSUMER_EVENTS, INBOX, MESSAGES
 from tests.support.examined import found, wrong
 from tests.support.forged import INFO, version
 from tests.support.stream import Killed, at, message
-from tests.support.without_jvm import Session, Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 """Behind any wall clock, by which a release is due."""
@@ -59,22 +59,21 @@ def appends(monkeypatch: pytest.MonkeyPatch) -> Appends:
 
 
 @pytest.fixture
-def stages(tmp_path: Path) -> Iterator[Stages]:
+def stages(tmp_path: Path) -> Stages:
     """Messages of two topics were delivered to subscriptions that give up at the first failure, and have failed."""
-    with no_jvm():
-        found = Stages(str(tmp_path / "warehouse"))
-        policies = Policies.of_map({"ack": "true", "max_redeliveries": "0"})
-        for topic in ("t", "u"):
-            subscribe(found.root, Subscription(topic, "s", tick_ms=1, policies=policies))
-        found.instant = T0
-        assert found.ingest()
-        names = [f"{number:0{PAYLOAD_BYTES}}" for number in range(COUNT)]
-        assert found.ingest(*(message(name, topic) for topic in ("t", "u") for name in names))
-        found.schedule.step(T0)
-        assert found.settle()
-        rows = open_table(found.root, MESSAGES).to_pyarrow_table().to_pylist()
-        append(found.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [failed(row) for row in rows]))
-        yield found
+    found = Stages(str(tmp_path / "warehouse"))
+    policies = Policies.of_map({"ack": "true", "max_redeliveries": "0"})
+    for topic in ("t", "u"):
+        subscribe(found.root, Subscription(topic, "s", tick_ms=1, policies=policies))
+    found.instant = T0
+    assert found.ingest()
+    names = [f"{number:0{PAYLOAD_BYTES}}" for number in range(COUNT)]
+    assert found.ingest(*(message(name, topic) for topic in ("t", "u") for name in names))
+    found.schedule.step(T0)
+    assert found.settle()
+    rows = open_table(found.root, MESSAGES).to_pyarrow_table().to_pylist()
+    append(found.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [failed(row) for row in rows]))
+    return found
 
 
 def failed(row: dict[str, Any]) -> dict[str, Any]:
@@ -212,7 +211,7 @@ def test_the_doctor_counts_no_letters_of_a_batch_whose_checkpoint_is_lost(stages
     assert sent(stages, "t") == list(range(COUNT))
 
 
-class Writes(Session):
+class Writes:
     """Appends as Spark does, which leaves rows out whose number is not above the last one that anybody noted."""
 
     def __init__(self, root: str, overtakes: int) -> None:
@@ -262,7 +261,7 @@ def test_a_stranger_who_notes_a_number_while_spark_writes_makes_no_letter_vanish
     def by_spark(self: letters.DeadLetters, *where: Any) -> None:  # noqa: ANN401 - as it is called
         made(self, *where)
         self._root = None
-        self._warehouse = self._warehouse.within(Writes(stages.root, overtakes))  # type: ignore[arg-type]
+        self._warehouse = SimpleNamespace(session=None, spark=Writes(stages.root, overtakes))  # type: ignore[assignment]
 
     monkeypatch.setattr(letters.DeadLetters, "__init__", by_spark)
     last = staticmethod(lambda name: open_table(stages.root, INBOX).transaction_version(name))

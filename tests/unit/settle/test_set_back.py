@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,7 +24,7 @@ from pipeline.subscriptions.policies import Policies
 from schemas import COMMANDS, CONSUMER_EVENTS, DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, Table
 from tests.support.examined import wrong
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 FOLLOWED = [CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH, COMMANDS]
@@ -109,15 +108,14 @@ def made() -> tuple[Path, int]:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Iterator[Job]:
+def job(tmp_path: Path) -> Job:
     """Two messages are delivered to a subscription that acknowledges; then a copy is made, and all goes on."""
-    with no_jvm():
-        folder, instant = made()
-        copytree(folder, tmp_path, dirs_exist_ok=True)
-        found = Job(Stages(str(tmp_path / "warehouse")))
-        found.stages.instant = instant
-        assert found.stages.settle()
-        yield found
+    folder, instant = made()
+    copytree(folder, tmp_path, dirs_exist_ok=True)
+    found = Job(Stages(str(tmp_path / "warehouse")))
+    found.stages.instant = instant
+    assert found.stages.settle()
+    return found
 
 
 @pytest.mark.parametrize("table", FOLLOWED, ids=lambda table: table.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.doctor.examine import examine
 from schemas import DELIVERIES, REJECTED_INGEST, SUBSCRIPTIONS
 from tests.support.stream import message
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 LAST = {"max_redeliveries": "1"}
@@ -29,12 +28,11 @@ def line(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - columns
 
 
 @pytest.fixture
-def stages(tmp_path: Path) -> Iterator[Stages]:
+def stages(tmp_path: Path) -> Stages:
     """A warehouse without a subscription."""
-    with no_jvm():
-        found = Stages(str(tmp_path / "warehouse"))
-        found.instant = T0
-        yield found
+    found = Stages(str(tmp_path / "warehouse"))
+    found.instant = T0
+    return found
 
 
 def goes_on(stages: Stages) -> int:

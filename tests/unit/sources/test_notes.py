@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -29,27 +28,25 @@ from pipeline.subscriptions.sourcestates import SourceState, SourceStates
 from schemas import INBOX
 from tests.support.examined import found
 from tests.support.forged import version
-from tests.support.without_jvm import Session, Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 FILES = Files()
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Iterator[str]:
+def root(tmp_path: Path) -> str:
     """A warehouse in which a source has come to the place 2."""
-    with no_jvm():
-        made = Stages(str(tmp_path / "warehouse")).root
-        reads(made, 1)
-        reads(made, 2)
-        yield made
+    made = Stages(str(tmp_path / "warehouse")).root
+    reads(made, 1)
+    reads(made, 2)
+    return made
 
 
 def source(root: str) -> Batches:
     """What a start of the source knows."""
     described: Any = Source("orders", "folder:/tmp/orders")
-    session: Any = Session()
     nothing: Any = None
-    return Batches(Warehouse(root, session), described, Lasting(), nothing, nobody, Watch())  # type: ignore[arg-type]
+    return Batches(Warehouse(root), described, Lasting(), nothing, nobody, Watch())  # type: ignore[arg-type]
 
 
 class Lasting:

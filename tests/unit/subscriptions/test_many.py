@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,16 +18,15 @@ from pipeline.subscriptions.incarnations import Incarnation
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.registry import Registered, Registry
 from schemas import SUBSCRIPTIONS
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Stages
 
 MANY = 20
 
 
 @pytest.fixture
-def stages(tmp_path: Path) -> Iterator[Stages]:
+def stages(tmp_path: Path) -> Stages:
     """A new warehouse."""
-    with no_jvm():
-        yield Stages(str(tmp_path / "warehouse"))
+    return Stages(str(tmp_path / "warehouse"))
 
 
 def registry_of(stages: Stages) -> Registry:
