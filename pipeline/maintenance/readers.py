@@ -81,6 +81,9 @@ def begun_batch(warehouse: Warehouse) -> Settling | None:
     files = warehouse.files
     noted = PlanFile(files, warehouse.checkpoint(SETTLE)).plan
     last = last_commit(warehouse, CURSORS, SETTLE)
+    if noted is None and (last is None or "begin" not in last.note):
+        # Settle has done nothing, or an earlier version of it, which noted no plan.
+        return None
     done = None if last is None else Settling.of_note(last.note)
     plans = [noted] if noted is not None else written(files, warehouse.root, done)
     return unfinished(plans, done, lambda plan: reached(files, warehouse.root, plan))
