@@ -63,8 +63,9 @@ class SetClock(Clock):
 
 def _make(root: str) -> str:
     """Make the tables of a warehouse; give its folder."""
-    # Consumers open it for each append; a checkpoint now and then saves them the reading of a long log.
-    create(root, CONSUMER_EVENTS, PROPERTIES | CONSUMER_EVENTS.properties | {"delta.checkpointInterval": "10"})
+    # Consumers open these again and again; a checkpoint now and then saves them the reading of a long log.
+    for table in (CONSUMER_EVENTS, CURSORS):
+        create(root, table, PROPERTIES | table.properties | {"delta.checkpointInterval": "10"})
     create_all(root)
     return root
 
