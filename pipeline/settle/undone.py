@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pipeline.config.stages import SETTLE
 from pipeline.delta.logs.entries import reaches_back
+from pipeline.delta.logs.notes import Commit
 from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
@@ -25,18 +26,24 @@ def undone(warehouse: Warehouse) -> tuple[int, int] | None:
         # Settle begins anew, and does not know what was open.
         return None
     done = Plan.of_note(last.note)
-    if not reaches_back(files, warehouse.path(SEGMENTS), done.segments):
-        # The copy took long, and maintenance has cut the log meanwhile. Settle does not find any of it there either.
-        (row,) = ask(warehouse, SEGMENTS, _LAST)
-        return (done.batch + 1, int(row["last"])) if (row["last"] or 0) > done.batch else None
     put = last_commit(warehouse, SEGMENTS, SETTLE, done.segments)
-    if put is None or put.batch <= done.batch:
-        return None
+    end = 0 if put is None else put.batch
+    if not reaches_back(files, warehouse.path(SEGMENTS), done.segments):
+        # The copy took long, and maintenance has cut the log meanwhile. Or settle had nothing to do for long.
+        (row,) = ask(warehouse, SEGMENTS, _LAST)
+        end = max(end, int(row["last"] or 0))
+    if put is not None and done.batch < end == put.batch and _is_torn(warehouse, put, done):
+        # Settle finds that commit, too, and does not put its retries there again.
+        end -= 1
+    return (done.batch + 1, end) if end > done.batch else None
+
+
+def _is_torn(warehouse: Warehouse, put: Commit, done: Plan) -> bool:
+    """Whether a batch that has written to `segments` is the one that settle finishes as it was planned."""
+    files = warehouse.files
     others = (last_commit(warehouse, table, SETTLE) for table in (CLOSED, REJECTED_SETTLE))
     plans = [Plan.of_note(each.note) for each in (put, *others) if each is not None]
     noted = PlanFile(files, warehouse.checkpoint(SETTLE)).plan
-    torn = unfinished(
-        [*plans, *([] if noted is None else [noted])], done, lambda plan: reached(files, warehouse.root, plan)
-    )
-    end = put.batch if torn is None else torn.batch - 1
-    return (done.batch + 1, end) if end > done.batch else None
+    plans += [] if noted is None else [noted]
+    torn = unfinished(plans, done, lambda plan: reached(files, warehouse.root, plan))
+    return torn is not None and torn.batch == put.batch

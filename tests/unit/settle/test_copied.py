@@ -121,6 +121,21 @@ def test_what_comes_again_on_a_copy_is_known_by_its_rows_when_the_log_was_cut(st
     assert undone(stages.warehouse) is None
 
 
+@pytest.mark.parametrize("step", ["settle.noted", "settle.segments"])
+def test_a_torn_batch_is_finished_though_the_log_was_cut_while_settle_had_nothing_to_do(
+    stages: Stages, step: str
+) -> None:
+    """Settle finds what the batch has put into the index. A rebuild that left it out lost what had failed."""
+    for each in ("later", "and later"):
+        assert stages.ingest(message(each, "t", after=60))
+    cut(stages, SEGMENTS)
+    say(stages, "nack", 1)
+    stages.instant += 1_000
+    stages.die_after(step)
+    assert not stages.settle()
+    assert undone(stages.warehouse) is None
+
+
 @pytest.mark.parametrize("table", [CONSUMER_EVENTS, REDELIVERY], ids=lambda table: table.name)
 def test_settle_refuses_a_copy_that_lacks_what_it_has_to_read(stages: Stages, table: Table) -> None:
     """It took longer than logs are kept; the page says to begin it again."""
