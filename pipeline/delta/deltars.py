@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import pyarrow as pa
 from deltalake import (
@@ -35,6 +36,8 @@ ATTEMPTS = 8
 LOG_STAYS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """For each commit: delta-rs would look at all of the log, to delete by age what a stage may have to read."""
 _FIRST_PAUSE_S = 0.05
+_OURS = "append"
+"""Names what tells an append from others in the log."""
 T = TypeVar("T")
 
 
@@ -143,16 +146,21 @@ def append(
         ColumnGone: the table lacks a column of the rows.
         StillConflicting: the race was lost every time.
     """
+    ours, seen = {_OURS: uuid4().hex}, list[int]()
 
     def write(opened: DeltaTable) -> int:
+        seen.append(opened.version())
         if once is not None and behind is not None:
             last = opened.transaction_version(once[0])
+            if last == once[1] and _has(opened, seen[0], ours[_OURS]):
+                return opened.version()
             if (-1 if last is None else last) != behind:
                 raise NumberTaken(once[0])
         if once is None or not _was_done(opened, *once, drawn=drawn):
             noted = None if once is None else [Transaction(*once)]
             # delta-rs does not repeat a commit when another one has noted something under the name: that is done here.
-            how = CommitProperties(max_commit_retries=15, app_transactions=noted)
+            named = ours if behind is not None else None
+            how = CommitProperties(custom_metadata=named, max_commit_retries=15, app_transactions=noted)
             write_deltalake(
                 opened,
                 fitted(opened, table, rows),
@@ -186,6 +194,15 @@ def retried(
 def _was_done(opened: DeltaTable, name: str, number: int, *, drawn: bool) -> bool:
     last = opened.transaction_version(name)
     return last is not None and (last == number if drawn else last >= number)
+
+
+def _has(opened: DeltaTable, after: int, token: str) -> bool:
+    """Whether a version after another one is that of an append.
+
+    A store may say that a version is there because it has just put it there, at the first of two attempts.
+    """
+    later = opened.version() - after
+    return later > 0 and any(each.get(_OURS) == token for each in opened.history(later))
 
 
 def fitted(opened: DeltaTable, table: Table, rows: pa.Table) -> pa.Table:

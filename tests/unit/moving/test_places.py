@@ -13,6 +13,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from pipeline.brokers.pulsaradmin import Position
 from pipeline.client.inbox import Message, rows_of_messages
@@ -173,3 +174,22 @@ def test_of_two_imports_that_commit_at_the_same_moment_one_does(root: str, monke
         second.commit(rows, 15, 5_000)
     assert open_table(root, INBOX).to_pyarrow_table().num_rows == 1
     assert place(root).last == 20
+
+
+def test_a_commit_that_a_store_denies_though_it_has_come_is_no_other_import(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store put it at the first of two attempts. The plan was taken back, and no import could go on."""
+    commit(root, 10, 1_000)
+    write = write_deltalake
+
+    def denies(*args: object, **named: object) -> None:
+        monkeypatch.setattr(deltars, "write_deltalake", write)
+        write(*args, **named)  # type: ignore[call-overload]
+        raise CommitFailedError("a version is there")
+
+    monkeypatch.setattr(deltars, "write_deltalake", denies)
+    place(root).commit(rows_of_messages([Message("t", b"x")]), 20, 5_000)
+    now = place(root)
+    assert (now.last, [now.took(20, due) for due in (5_000, 5_001)]) == (20, [False, True])
+    assert open_table(root, INBOX).to_pyarrow_table().num_rows == 2
