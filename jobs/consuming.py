@@ -341,7 +341,7 @@ def put_back_dead_letters(
 
     check_names(warehouse, topic, subscription)
     dead, total = dead_letter_topic or command.topic_of(warehouse, topic, subscription), 0
-    for count in put_back(warehouse, dead, limit, (topic, subscription)):
+    for count in put_back(warehouse, dead, (topic, subscription), limit):
         total += count
         echo(f"{total:,} put back", err=True)
     if not total:

@@ -3,12 +3,13 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
 from pipeline.client.inbox import Message, rows_of_messages
 from pipeline.config.errors import BadValue, PipelineError
-from pipeline.delta.deltars import append, open_table, query, quoted
+from pipeline.delta.deltars import NumberTaken, append, open_table, query, quoted
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.records import whole_number
 from schemas import INBOX, MESSAGES, SEGMENTS, SUBSCRIPTIONS
@@ -172,41 +173,46 @@ def letters_of(root: str, topic: str, origin: Name, positions: Sequence[str]) ->
             yield letter, row["publish_time"]
 
 
-def put_back(root: str, topic: str, most: int | None = None, origin: Name | None = None) -> Iterator[int]:
-    """Send dead letters to the topics that they come from, in order, the first ones; give how many, commit by commit.
+def put_back(root: str, topic: str, origin: Name, most: int | None = None) -> Iterator[int]:
+    """Send dead letters to the topic that they come from, in order, the first ones; give how many, commit by commit.
 
-    Several subscriptions may share a topic of dead letters: then those of one are put back without the others. Each
-    goes to all subscriptions of its topic, at once, and with a property that says what it was. Delta keeps the last
-    position beside the rows, so none is put back twice wherever this is ended. Only one may do this for a topic at a
-    time. One of which nobody says where it comes from is passed over.
+    Several subscriptions may share a topic of dead letters: those of one are put back without the others. Each goes to
+    all subscriptions of its topic, at once, and with a property that says what it was. Delta keeps the last position
+    beside the rows, so none is put back twice, wherever this is ended and however many processes do it. One of which
+    nobody says where it comes from is passed over.
 
     Args:
         root: the warehouse.
         topic: of the dead letters.
+        origin: the topic and the subscription that they come from.
         most: so many; None: all.
-        origin: only those of this topic and subscription; None: all of them.
 
     Raises:
         NoWarehouse: the folder lacks a table.
         NotedAhead: somebody else noted how far letters were put back.
         StillConflicting: other writers were faster every time; earlier commits stand.
     """
-    waiting: list[DeadLetter] = []
-    for count, each in enumerate(dead_letters(root, topic, origin=origin), 1):
-        waiting.append(each)
-        if len(waiting) == _AT_ONCE or count == most:
-            yield _send(root, topic, origin, waiting)
-            waiting = []
-        if count == most:
+    sent = 0
+    while most is None or sent < most:
+        behind = open_table(root, INBOX).transaction_version(_application(topic, origin))
+        at_once = _AT_ONCE if most is None else min(_AT_ONCE, most - sent)
+        letters = list(islice(dead_letters(root, topic, origin=origin), at_once))
+        if not letters:
             return
-    if waiting:
-        yield _send(root, topic, origin, waiting)
+        try:
+            count = _send(root, topic, origin, letters, -1 if behind is None else behind)
+        except NumberTaken:
+            # Another process has put some of them back meanwhile: what is left is looked for again.
+            continue
+        sent += len(letters)
+        yield count
 
 
-def _send(root: str, topic: str, origin: Name | None, letters: list[DeadLetter]) -> int:
+def _send(root: str, topic: str, origin: Name, letters: list[DeadLetter], behind: int) -> int:
     messages = [each.again for each in letters if each.origin]
     ledger, entry = letters[-1].position
-    append(root, INBOX, rows_of_messages(messages), once=(_application(topic, origin), ledger << _ENTRY_BITS | entry))
+    noted = _application(topic, origin), ledger << _ENTRY_BITS | entry
+    append(root, INBOX, rows_of_messages(messages), once=noted, behind=behind)
     return len(messages)
 
 

@@ -22,7 +22,7 @@ from schemas import INBOX, MESSAGES
 from tests.support.client import message_row, new_warehouse, put
 from tests.support.forged import INFO, version
 
-DEAD = "orders-billing-DLQ"
+DEAD, ORIGIN = "orders-billing-DLQ", ("orders", "billing")
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_dead_letter_says_where_it_comes_from_and_why_it_failed(root: str) -> 
 
 def test_what_is_put_back_goes_to_its_topic_without_delay_and_says_what_it_was(root: str) -> None:
     """As its sender sent it."""
-    assert list(put_back(root, DEAD)) == [5]
+    assert list(put_back(root, DEAD, ORIGIN)) == [5]
     row = sent(root)[0]
     assert (row["topic"], row["message_key"], row["payload"]) == ("orders", "k", b"3.0")
     assert (row["deliver_at"], row["deliver_after_ms"]) == (None, None)
@@ -72,28 +72,46 @@ def test_what_is_put_back_goes_to_its_topic_without_delay_and_says_what_it_was(r
 def test_each_is_put_back_once(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part first, the rest later, and nothing then; what comes after is put back as well."""
     monkeypatch.setattr(deadletters, "_AT_ONCE", 2)
-    assert list(put_back(root, DEAD, 3)) == [2, 1]
+    assert list(put_back(root, DEAD, ORIGIN, 3)) == [2, 1]
     assert [each.position for each in dead_letters(root, DEAD)] == [(9, 1), (9, 2)]
     assert len(list(dead_letters(root, DEAD, every=True))) == 5
-    assert list(put_back(root, DEAD)) == [2]
-    assert list(put_back(root, DEAD)) == []
+    assert list(put_back(root, DEAD, ORIGIN)) == [2]
+    assert list(put_back(root, DEAD, ORIGIN)) == []
     put(root, MESSAGES, letter(12, 0))
-    assert list(put_back(root, DEAD)) == [1]
+    assert list(put_back(root, DEAD, ORIGIN)) == [1]
     assert [row["payload"] for row in sent(root)] == [b"12.0", b"3.0", b"3.1", b"9.0", b"9.1", b"9.2"]
+
+
+@pytest.mark.parametrize(("own", "other"), [(None, 2), (2, None), (3, 2), (2, 3)])
+def test_of_two_processes_each_letter_is_put_back_by_one(
+    root: str, monkeypatch: pytest.MonkeyPatch, own: int | None, other: int | None
+) -> None:
+    """One looks for letters, the other one commits: what the first one had found came twice."""
+    write, began = deadletters.append, list[int]()
+
+    def after_the_other(*where: Any, **how: Any) -> int:  # noqa: ANN401 - as it is called
+        if not began:
+            began.append(1)
+            assert list(put_back(root, DEAD, ORIGIN, other)) == [min(other or 5, 5)]
+        return write(*where, **how)
+
+    monkeypatch.setattr(deadletters, "append", after_the_other)
+    assert sum(put_back(root, DEAD, ORIGIN, own)) == min(own or 5, 5 - (other or 5))
+    assert len({row["payload"] for row in sent(root)}) == len(sent(root)) == min(5, (own or 5) + (other or 5))
 
 
 def test_who_is_ended_in_between_goes_on_behind_his_last_commit(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Delta keeps the place beside the rows."""
     monkeypatch.setattr(deadletters, "_AT_ONCE", 2)
-    assert next(put_back(root, DEAD)) == 2
-    assert list(put_back(root, DEAD)) == [2, 1]
+    assert next(put_back(root, DEAD, ORIGIN)) == 2
+    assert list(put_back(root, DEAD, ORIGIN)) == [2, 1]
     assert len(sent(root)) == 5
 
 
 def test_a_message_that_somebody_sent_there_himself_is_passed_over(root: str) -> None:
     """Nobody knows where it comes from."""
     put(root, MESSAGES, letter(10, 0, None), letter(10, 1))
-    assert list(put_back(root, DEAD)) == [6]
+    assert list(put_back(root, DEAD, ORIGIN)) == [6]
     assert b"10.0" not in [row["payload"] for row in sent(root)]
 
 
@@ -107,7 +125,7 @@ def test_a_forged_dead_letter_is_put_back_nowhere(root: str, origins: dict[str, 
     forged = letter(9, 3)
     forged["properties"] |= {f"delayline.{name}": text for name, text in origins.items()}
     put(root, MESSAGES, forged)
-    assert list(put_back(root, DEAD)) == [5]
+    assert list(put_back(root, DEAD, ORIGIN)) == [5]
     *_, last = dead_letters(root, DEAD, every=True)
     assert (last.position, last.origin, last.subscription, last.redelivery_count) == ((9, 3), "", "", 0)
 
@@ -125,7 +143,7 @@ def test_letters_of_a_topic_that_a_policy_named_before_can_be_put_back(root: str
     subscribe(root, Subscription("orders", "other", policies=Policies(ack=True, dead_letter_topic=DEAD)))
     set_policies(root, "orders", "other", Policies(ack=True))
     put(root, MESSAGES, letter(9, 3) | {"properties": {"delayline.topic": "orders", "delayline.subscription": "other"}})
-    assert list(put_back(root, DEAD)) == [6]
+    assert list(put_back(root, DEAD, ("orders", "other"))) == [1]
 
 
 def test_of_a_shared_topic_only_the_letters_of_one_subscription_are_put_back(root: str) -> None:
@@ -135,10 +153,10 @@ def test_of_a_shared_topic_only_the_letters_of_one_subscription_are_put_back(roo
     row = letter(10, 0)
     put(root, MESSAGES, row | {"properties": {**row["properties"], **other}}, letter(10, 1))
     assert [each.position for each in dead_letters(root, DEAD, origin=("orders", "shipping"))] == [(10, 0)]
-    assert list(put_back(root, DEAD, 2)) == [2]
-    assert list(put_back(root, DEAD, origin=("orders", "billing"))) == [4]
-    assert list(put_back(root, DEAD, origin=("orders", "shipping"))) == [1]
-    assert list(put_back(root, DEAD, origin=("orders", "billing"))) == []
+    assert list(put_back(root, DEAD, ORIGIN, 2)) == [2]
+    assert list(put_back(root, DEAD, ORIGIN)) == [4]
+    assert list(put_back(root, DEAD, ("orders", "shipping"))) == [1]
+    assert list(put_back(root, DEAD, ORIGIN)) == []
     assert sorted(each["payload"] for each in sent(root)) == [b"10.0", b"10.1", b"3.0", b"3.1", b"9.0", b"9.1", b"9.2"]
 
 
@@ -147,28 +165,28 @@ def test_a_number_that_somebody_else_noted_is_an_error_and_hides_no_letter(root:
     """All letters counted as put back, and nobody said so."""
     version(root, INBOX, INFO, {"txn": {"appId": name, "version": 1 << 60}})
     with pytest.raises(NotedAhead):
-        list(put_back(root, DEAD, origin=("orders", "billing")))
+        list(put_back(root, DEAD, ORIGIN))
     assert len(list(dead_letters(root, DEAD, every=True))) == 5
     assert sent(root) == []
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["of all", "of one subscription"])
+@pytest.mark.parametrize("own", [False, True], ids=["by an earlier release, of all", "of one subscription"])
 @pytest.mark.parametrize("most", [0, 3])
 def test_letters_are_put_back_once_each_after_somebody_has_noted_the_right_number(
     root: str, most: int, *, own: bool
 ) -> None:
     """The page says which one that is, and how it is noted; whoever put none back notes -1."""
-    origin = ("orders", "billing") if own else None
     if most:
-        assert list(put_back(root, DEAD, most, origin)) == [most]
-    version(root, INBOX, INFO, {"txn": {"appId": deadletters._application(DEAD, origin), "version": 1 << 60}})
+        assert list(put_back(root, DEAD, ORIGIN, most)) == [most]
+    name = deadletters._application(DEAD, ORIGIN if own else None)
+    version(root, INBOX, INFO, {"txn": {"appId": name, "version": 1 << 60}})
     with pytest.raises(NotedAhead) as refused:
-        list(put_back(root, DEAD, origin=origin))
+        list(put_back(root, DEAD, ORIGIN))
     places = [dict(row["properties"])["delayline.put_back"].rpartition(" ")[2] for row in sent(root)]
     ledger, entry = max((tuple(map(int, each.split(":"))) for each in places), default=(0, -1))
     right = Transaction(refused.value.name, ledger * 2**31 + entry)
     inbox = DeltaTable(path_of(root, INBOX))
     nothing = inbox.schema().to_arrow().empty_table()
     write_deltalake(inbox, nothing, mode="append", commit_properties=CommitProperties(app_transactions=[right]))
-    assert sum(put_back(root, DEAD, origin=origin)) == 5 - most
+    assert sum(put_back(root, DEAD, ORIGIN)) == 5 - most
     assert sorted(each["payload"] for each in sent(root)) == [b"3.0", b"3.1", b"9.0", b"9.1", b"9.2"]
