@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.config.options import Observer
+from pipeline.config.options import Options
 from pipeline.config.routes import DRIVER, NotInDriver
-from pipeline.config.settings import Settings
 from pipeline.config.stages import DISPATCH
-from pipeline.config.timeline import Timeline
+from pipeline.config.timeline import timeline
 from pipeline.config.watching import Watch
 from pipeline.delta.checkpoints import Log
 from pipeline.delta.reading.messagelog import MessageLog
@@ -140,17 +139,11 @@ class Note:
 class Dispatch:
     """The body of the dispatch query: call it with each batch of `redelivery`."""
 
-    def __init__(
-        self,
-        warehouse: Warehouse,
-        checkpoint: Log,
-        settings: Settings,
-        timeline: Timeline,
-        observe: Observer,
-    ) -> None:
+    def __init__(self, warehouse: Warehouse, checkpoint: Log, options: Options) -> None:
         """Look up once what the tables hold."""
         self._warehouse, self._checkpoint = warehouse, checkpoint
-        self._settings, self._timeline, self._observe = settings, timeline, observe
+        self._settings, self._observe = options.settings, options.observe
+        self._timeline = timeline(options.clock)
         self.watch = Watch()
         self._registry, self._presence = Registry(warehouse), PresentIncarnations(warehouse)
         self._log, self._closed = MessageLog(warehouse), ClosedLog(warehouse)
@@ -162,13 +155,13 @@ class Dispatch:
         self.sinks = {table.name: Sink(warehouse, table, DISPATCH, checkpoint.wrote) for table in tables}
         shown = self.sinks["deliveries"], self.sinks["publications"]
         store = PreparedStore(self._files, warehouse.path(DELIVERIES))
-        self.publisher = Publisher(store, *shown, timeline, observe)
+        self.publisher = Publisher(store, *shown, self._timeline, self._observe)
         self._backlog = Backlog(warehouse, self.sinks["held"])
-        self._pacing = Pacing(LONGEST_MS if timeline.live else None)
-        evaluator = shared(settings.guard_timeout_ms, settings.guard_bytes, patient=not timeline.live)
-        folders = (f"{warehouse.root}/{GUARD_FOLDER}", *settings.guard_tables)
+        self._pacing = Pacing(LONGEST_MS if self._timeline.live else None)
+        evaluator = shared(self._settings.guard_timeout_ms, self._settings.guard_bytes, patient=not self._timeline.live)
+        folders = (f"{warehouse.root}/{GUARD_FOLDER}", *self._settings.guard_tables)
         self._guards = Guards(GuardStates(self._files, warehouse.root), evaluator, folders)
-        self._ahead = AHEAD_MS if timeline.live else 0
+        self._ahead = AHEAD_MS if self._timeline.live else 0
 
     def has_work(self, now: int) -> bool:
         """Whether something that is held may be taken, at a time in ms UTC.

@@ -17,12 +17,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.config.options import Observer
+from pipeline.config.options import Options
 from pipeline.config.routes import DRIVER, FORM, NotInDriver
 from pipeline.config.session import compiled
-from pipeline.config.settings import MINUTE_MS, Settings
+from pipeline.config.settings import MINUTE_MS
 from pipeline.config.stages import INGEST, SCHEDULE
-from pipeline.config.timeline import Timeline
+from pipeline.config.timeline import timeline
 from pipeline.config.watching import Watch
 from pipeline.delta.checkpoints import Checkpoint, Log, Passed
 from pipeline.delta.logs.change import Change
@@ -74,21 +74,15 @@ _THREADS = "local["
 class Ingest:
     """The body of the ingest query: call it with each batch. Lives as long as the query runs."""
 
-    def __init__(
-        self,
-        warehouse: Warehouse,
-        checkpoint: Log,
-        settings: Settings,
-        timeline: Timeline,
-        observe: Observer,
-    ) -> None:
+    def __init__(self, warehouse: Warehouse, checkpoint: Log, options: Options) -> None:
         """Look up once what the tables hold."""
         self._warehouse, self._checkpoint = warehouse, checkpoint
-        self._settings, self._timeline, self._observe = settings, timeline, observe
+        self._settings, self._observe = options.settings, options.observe
+        self._timeline = timeline(options.clock)
         self.watch = Watch()
         head = TableLog(warehouse.session, warehouse.path(INBOX)).head()
         check_columns(head)
-        Limits(settings.max_payload_bytes, settings.max_delay_ms).put(warehouse.files, warehouse.root)
+        Limits(self._settings.max_payload_bytes, self._settings.max_delay_ms).put(warehouse.files, warehouse.root)
         self._plain = head.protocol["minReaderVersion"] <= 1
         self._files, self._segment_ms = warehouse.files, segment_ms(warehouse)
         self._registry, self._log = Registry(warehouse), MessageLog(warehouse)

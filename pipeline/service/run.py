@@ -234,7 +234,7 @@ def _parts(
         options = taking_in(options)
         clock = ticks(warehouse.spark, options.clock, warehouse.instants(stage), origin.instant, wakes)
         rows = _places(warehouse.spark, warehouse.path(INBOX), clock, origin, settings.max_files, settings.max_bytes)
-        take = Ingest(warehouse, checkpoint, options.settings, timeline(options.clock), options.observe)
+        take = Ingest(warehouse, checkpoint, options)
         return clock, rows, take
     if stage == SCHEDULE:
         # An instant of the virtual clock is one release, so what came with it is one batch.
@@ -246,7 +246,7 @@ def _parts(
         )
         return clock, rows, Schedule(warehouse, checkpoint, options.settings, options.observe)
     checkpoint.know_clock()
-    give = Dispatch(warehouse, checkpoint, options.settings, timeline(options.clock), options.observe)
+    give = Dispatch(warehouse, checkpoint, options)
     # What is held has no news in `redelivery` when it may be taken.
     clock = work_ticks(warehouse.spark, options.clock, warehouse.instants(stage), give.has_work, wakes)
     return clock, _places(warehouse.spark, warehouse.path(REDELIVERY), clock, origin, _ALL_FILES), give

@@ -77,7 +77,7 @@ def take_over_ingest(warehouse: Warehouse, options: Options) -> Origin:
     plan = Plan.of_note(furthest.note)
     if _ingested(furthest) > _ingested(last[-1]):
         past = Past(furthest.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
-        body = Ingest(warehouse, past, options.settings, timeline(options.clock), options.observe)
+        body = Ingest(warehouse, past, options)
         body(warehouse.session, furthest.batch)
     return Origin(*plan.source, max([plan.now, *earlier]), after=owners(last))
 
@@ -97,7 +97,7 @@ def _accept_again(warehouse: Warehouse, options: Options) -> None:
     for commit in sorted(lacking.values(), key=_ingested):
         plan = Plan.of_note(commit.note)
         past = Past(commit.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
-        body = Ingest(warehouse, past, options.settings, timeline(options.clock), options.observe)
+        body = Ingest(warehouse, past, options)
         body.write_again(warehouse.session, plan, commit.owner, commit.batch)
 
 
@@ -156,7 +156,7 @@ def take_over_dispatch(warehouse: Warehouse, options: Options) -> Origin:
     ):
         # It begins where the last one ended. When notes of batches between the two are lost, those are in it, too.
         past = Past(refused.owner, Position(0, *min(note.begin, done)), Position(0, *note.source))
-        body = Dispatch(warehouse, past, options.settings, timeline(options.clock), options.observe)
+        body = Dispatch(warehouse, past, options)
         body(warehouse.session, refused.batch)
         done = max(done, note.source)
     after = tuple(sorted({*owners([refused, delivered, held, published, *last]), *(each.owner for each in noted)}))

@@ -198,7 +198,6 @@ class Stages:
         Raises:
             PipelineError: it is refused.
         """
-        when = timeline(self.clock)
         check_restored(Files(), self.warehouse)
         if name == SETTLE:
             settle = Settle(self.warehouse, self._observe)
@@ -210,14 +209,13 @@ class Stages:
             return schedule
         book = self._book(name)
         check_clock(name, self.clock, book.instant)
-        settings = taking_in(Options(self.clock, self.settings)).settings if name == INGEST else self.settings
-        parts = (self.warehouse, book, settings, when, self._observe)
+        options = Options(self.clock, self.settings, observe=self._observe)
         if name == INGEST:
-            ingest = Ingest(*parts)
+            ingest = Ingest(self.warehouse, book, taking_in(options))
             self._check(name, book, ingest.sinks.values())
             return ingest
-        restore(self.warehouse, self.settings, when)
-        dispatch = Dispatch(*parts)
+        restore(self.warehouse, self.settings, timeline(self.clock))
+        dispatch = Dispatch(self.warehouse, book, options)
         self._check(name, book, dispatch.sinks.values(), dispatch.publisher)
         return dispatch
 
