@@ -20,7 +20,7 @@ from pipeline.dispatch.withdrawn import with_reason
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.subscriptions.guards import FOLDER, NUMBER, Guard, GuardFailed, Starting, seen
 from pipeline.subscriptions.incarnations import Name
-from pipeline.subscriptions.policies import Shaping
+from pipeline.subscriptions.policies import Policies
 from schemas import GUARDED, REJECTED_DISPATCH, SUPPRESSED
 
 _NONE = np.empty(0, np.int64)
@@ -35,7 +35,7 @@ class Failed(Exception):
         also: other guards that cannot be, either.
     """
 
-    def __init__(self, name: Name, guard: Shaping, error: str, took_ms: int = 0) -> None:
+    def __init__(self, name: Name, guard: Policies, error: str, took_ms: int = 0) -> None:
         """Say of whom, and why, without a value of any row, since others read it, and how long it took (ms)."""
         super().__init__(error)
         self.name, self.guard, self.error, self.took_ms = name, guard, error, took_ms
@@ -83,7 +83,7 @@ class Asking:
     """
 
     def __init__(
-        self, runs: pa.Table, shapings: Mapping[Name, Shaping], evaluator: Evaluates, folders: Sequence[str]
+        self, runs: pa.Table, shapings: Mapping[Name, Policies], evaluator: Evaluates, folders: Sequence[str]
     ) -> None:
         """Nothing is asked yet.
 

@@ -21,7 +21,7 @@ from pipeline.dispatch.suspects import RESTS, Slow, Suspects
 from pipeline.dispatch.withdrawn import with_reason, without
 from pipeline.subscriptions.guardstates import GuardState, GuardStates
 from pipeline.subscriptions.incarnations import Name
-from pipeline.subscriptions.policies import Shaping
+from pipeline.subscriptions.policies import Policies
 from schemas import SUPPRESSED
 
 _LOG = logging.getLogger(__name__)
@@ -66,12 +66,12 @@ class Guards:
         self._states, self._evaluator, self._noted = states, evaluator, states.all()
         self._folders = folders
         self._failing = dict[Name, _Failing]()
-        self._asked = dict[Name, Shaping]()
+        self._asked = dict[Name, Policies]()
         self._errors = dict[Name, str]()
         self._suspects = dict[Name, Suspects]()
         self._unsure = dict[Name, tuple[str | None, str | None]]()
 
-    def failing(self, shapings: Mapping[Name, Shaping], now: int) -> set[Name]:
+    def failing(self, shapings: Mapping[Name, Policies], now: int) -> set[Name]:
         """Those whose guard failed, and is not tried again at a time, ms UTC. Another guard is tried at once.
 
         While the process that evaluates guards starts, those are all that have one.
@@ -110,7 +110,7 @@ class Guards:
         self._suspects = {name: each for name, each in self._suspects.items() if undecided.get(name)}
 
     def split_by_guard(
-        self, runs: pa.Table, shapings: Mapping[Name, Shaping], version: int, look_up: LookUp, now: int
+        self, runs: pa.Table, shapings: Mapping[Name, Policies], version: int, look_up: LookUp, now: int
     ) -> Answer:
         """What the guards of some runs say.
 
@@ -157,7 +157,7 @@ class Guards:
         left = pa.concat_tables([rows_except(runs, numbers), left]).combine_chunks()
         return Answer(left, work.rows(version), *(without(some, *each)[1] for each in (stays, waits)))
 
-    def _suspected(self, name: Name, shaping: Shaping) -> Suspects:
+    def _suspected(self, name: Name, shaping: Policies) -> Suspects:
         known = self._suspects.get(name)
         return known if known is not None and known.guard == _texts(shaping) else Suspects(_texts(shaping))
 
@@ -173,5 +173,5 @@ class Guards:
         self._noted[name] = state
 
 
-def _texts(shaping: Shaping) -> tuple[str | None, str | None]:
+def _texts(shaping: Policies) -> tuple[str | None, str | None]:
     return shaping.guard, shaping.guard_tables

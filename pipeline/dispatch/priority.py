@@ -17,7 +17,7 @@ from pipeline.dispatch.holding import rows_of_subscriptions
 from pipeline.storage.arrays import IntArray
 from pipeline.storage.gather import Texts
 from pipeline.subscriptions.incarnations import Name
-from pipeline.subscriptions.policies import Shaping
+from pipeline.subscriptions.policies import Policies
 
 Priorities = Mapping[Name, str]
 """The property that has the priority of a message, for each subscription that asks for an order by it."""
@@ -28,7 +28,7 @@ RANK = "rank"
 """Spark's column with the priority, less than 0 for what comes first."""
 
 
-def priorities_of(shapings: Mapping[Name, Shaping]) -> Priorities:
+def priorities_of(shapings: Mapping[Name, Policies]) -> Priorities:
     """By which properties subscriptions are ordered."""
     return {name: each.priority for name, each in shapings.items() if each.priority is not None}
 

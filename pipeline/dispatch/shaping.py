@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pipeline.dispatch.holding import Allowance, Share, Who
 from pipeline.subscriptions.incarnations import Name
-from pipeline.subscriptions.policies import Shaping
+from pipeline.subscriptions.policies import Policies
 
 QUANTUM_MS = 500
 """What a rate allows is taken so often."""
@@ -46,7 +46,7 @@ class Pacing:
         return max(0, int((now - self._since(name, rate, now)) * rate // 1_000))
 
     def follow(
-        self, shapings: Mapping[Name, Shaping], waiting: Mapping[Who, Share], now: int, failing: Collection[Name] = ()
+        self, shapings: Mapping[Name, Policies], waiting: Mapping[Who, Share], now: int, failing: Collection[Name] = ()
     ) -> None:
         """Begin the time of each rate of which something is due and may come at a time (ms UTC); end that of others.
 
@@ -54,7 +54,7 @@ class Pacing:
         """
         due = set[Name]()
         for (topic, name, _), share in waiting.items():
-            shaping = shapings.get((topic, name), Shaping())
+            shaping = shapings.get((topic, name), Policies())
             stands = shaping.paused or (topic, name) in failing or not shaping.max_rate
             if not stands and share.first_due <= now:
                 due.add((topic, name))
@@ -75,7 +75,7 @@ class Pacing:
 
 
 def allowances(
-    shapings: Mapping[Name, Shaping],
+    shapings: Mapping[Name, Policies],
     waiting: Mapping[Who, Share],
     lives: Mapping[Name, int],
     most: int,
@@ -114,13 +114,13 @@ def allowances(
     return {name: _with_expired(each, late[name], most) if name in late else each for name, each in all_found.items()}
 
 
-def _paced(budget: int, now: int, shaping: Shaping) -> Allowance:
+def _paced(budget: int, now: int, shaping: Policies) -> Allowance:
     """What a rate allows, and beyond that what may stand in the place of messages that are left out."""
     spare = SPARE if shaping.guard is None else GUARDED_SPARE
     return Allowance(budget + spare, now, handed=budget) if budget else Allowance(0, now)
 
 
-def expired_until(shapings: Mapping[Name, Shaping], now: int) -> dict[Name, int]:
+def expired_until(shapings: Mapping[Name, Policies], now: int) -> dict[Name, int]:
     """What is due until then has expired at a time (ms UTC), of those subscriptions for which messages do."""
     return {name: now - each.ttl_ms - 1 for name, each in shapings.items() if each.ttl_ms is not None}
 
@@ -131,7 +131,7 @@ def _with_expired(allowed: Allowance, until: int, most: int) -> Allowance:
 
 
 def is_open(
-    shapings: Mapping[Name, Shaping],
+    shapings: Mapping[Name, Policies],
     waiting: Mapping[Who, Share],
     pacing: Pacing,
     now: int,
@@ -150,16 +150,16 @@ def is_open(
     )
 
 
-def _has_expired(shapings: Mapping[Name, Shaping], name: Name, share: Share, now: int) -> bool:
+def _has_expired(shapings: Mapping[Name, Policies], name: Name, share: Share, now: int) -> bool:
     """Whether something has expired for so long that it goes."""
-    ttl_ms = shapings.get(name, Shaping()).ttl_ms
+    ttl_ms = shapings.get(name, Policies()).ttl_ms
     return ttl_ms is not None and share.first_due + ttl_ms + EXPIRY_MS < now
 
 
 def _may_be_taken(
-    shapings: Mapping[Name, Shaping], name: Name, share: Share, pacing: Pacing, now: int, ahead: int
+    shapings: Mapping[Name, Policies], name: Name, share: Share, pacing: Pacing, now: int, ahead: int
 ) -> bool:
-    shaping = shapings.get(name, Shaping())
+    shaping = shapings.get(name, Policies())
     if shaping.paused:
         return False
     if shaping.max_rate:

@@ -46,7 +46,7 @@ from pipeline.storage.arrays import longs
 from pipeline.subscriptions.guards import FOLDER as GUARD_FOLDER
 from pipeline.subscriptions.guardstates import GuardStates
 from pipeline.subscriptions.incarnations import Name
-from pipeline.subscriptions.policies import Shaping
+from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
 from schemas import DELIVERIES, EXPIRED, HELD, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, SUPPRESSED
@@ -93,7 +93,7 @@ class BatchInputs:
     closed: Closed
     withdrawn: Withdrawn
     allowed: Mapping[Name, Allowance]
-    shapings: Mapping[Name, Shaping] = field(default_factory=dict)
+    shapings: Mapping[Name, Policies] = field(default_factory=dict)
     registry: int = -1
     priorities: Priorities = field(default_factory=dict)
 

@@ -7,14 +7,14 @@ subscription. Of these one counts, and it is the same one for everybody.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from pipeline.config.errors import BadValue
 from pipeline.subscriptions.audience import Subscription
 from pipeline.subscriptions.incarnations import Name
-from pipeline.subscriptions.policies import Policies, Shaping
+from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.sought import Sought
 from state import SubscriptionType
 
@@ -71,11 +71,6 @@ class RegistryLine:
         lost = Sought.is_meant(self.start, sought)
         return Subscription(self.topic, self.name, self.tick_ms, self.start == _EARLIEST, sought, lost)
 
-    @cached_property
-    def shaping(self) -> Shaping:
-        """What dispatch follows of its policies."""
-        return Shaping.followed(dict(self.texts))
-
     @property
     def policies(self) -> Policies:
         """What is followed of its policies, whatever they say."""
@@ -124,9 +119,3 @@ def counted(lines: Iterable[RegistryLine]) -> dict[Name, RegistryLine]:
         if other is None or line.counts_before(other):
             found[line.named] = line
     return found
-
-
-def shaping_of(line: RegistryLine, ttl_ms: int | None) -> Shaping:
-    """What dispatch follows of a line whose topic has a time to live (ms; None: it has none)."""
-    found = line.shaping
-    return found if found.ttl_ms is not None or ttl_ms is None else replace(found, ttl_ms=ttl_ms)

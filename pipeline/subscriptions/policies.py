@@ -186,6 +186,11 @@ class Policies(InRegistry):
         return RetryPolicy(backoff, self.max_redeliveries)
 
     @property
+    def shapes(self) -> bool:
+        """Whether dispatch has something to follow."""
+        return self.paused or any(each is not None for each in (self.max_rate, self.ttl_ms, self.guard, self.priority))
+
+    @property
     def unacked(self) -> UnackedLimit:
         """How much a consumer holds at most, nothing of it yet."""
         return UnackedLimit(self.max_unacked)
@@ -197,26 +202,6 @@ class Policies(InRegistry):
     def dead_letters(self, topic: str, subscription: str) -> str:
         """The topic to which dead letters go."""
         return self.dead_letter_topic or f"{topic}-{subscription}-DLQ"
-
-
-@dataclass(frozen=True)
-class Shaping(InRegistry):
-    """What dispatch follows of the policies of a subscription, as in `Policies`.
-
-    Settle tells those who acknowledge of a policy that cannot be followed, and the doctor tells everybody.
-    """
-
-    paused: bool = False
-    max_rate: int | None = None
-    ttl_ms: int | None = None
-    guard: str | None = None
-    guard_tables: str | None = None
-    priority: str | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be followed."""
-        check_number("max_rate", self.max_rate, 1, MOST_RATE)
-        check_number("ttl_ms", self.ttl_ms, SHORTEST_TTL_MS, LONGEST_MS)
 
 
 def names_of(kind: Any) -> list[str]:  # noqa: ANN401 - a class of policies

@@ -7,7 +7,7 @@ ingest says when a message is due.
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -21,14 +21,13 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.audience import Subscription
 from pipeline.subscriptions.incarnations import TICK_CHANGED, Name
-from pipeline.subscriptions.lines import RegistryLine, counted, shaping_of
-from pipeline.subscriptions.policies import Shaping
-from pipeline.subscriptions.topicpolicies import LINES, NO_POLICIES, Topics
+from pipeline.subscriptions.lines import RegistryLine, counted
+from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.topicpolicies import LINES, NO_POLICIES, TopicPolicies, Topics
 from schemas import INBOX, SUBSCRIPTIONS
 
 _LINES = f"SELECT topic, subscription, type, active, tick_ms, start, policies FROM {{rows}} WHERE active OR {LINES}"  # noqa: S608
 _NOTHING: Mapping[str, str] = {}
-_UNSHAPED = Shaping()
 TOPIC_POLICY = "topic_policy"
 """The reason in `rejected_ingest` for a topic whose policies cannot be followed."""
 
@@ -51,10 +50,10 @@ class Registered:
         return {name: line.subscription for name, line in self.lines.items()}
 
     @cached_property
-    def shapings(self) -> dict[Name, Shaping]:
-        """What dispatch follows of policies, of the subscriptions for which that is something."""
-        found = ((name, shaping_of(line, self.topics.of(line.topic).ttl_ms)) for name, line in self.lines.items())
-        return {name: each for name, each in found if each != _UNSHAPED and all(name)}
+    def shapings(self) -> dict[Name, Policies]:
+        """The policies of the subscriptions for which dispatch has something to follow."""
+        found = ((name, _within_topic(line.policies, self.topics.of(line.topic))) for name, line in self.lines.items())
+        return {name: each for name, each in found if each.shapes and all(name)}
 
     @cached_property
     def acknowledging(self) -> dict[Name, RegistryLine]:
@@ -174,3 +173,7 @@ class Registry:
         lines = counted(self._lines.get(line, line) for line in read)
         self._lines = {line: line for line in lines.values()}
         return Registered(lines, Topics.of_rows((row["topic"], row["policies"]) for row in rows if not row["active"]))
+
+
+def _within_topic(policies: Policies, topic: TopicPolicies) -> Policies:
+    return policies if policies.ttl_ms is not None or topic.ttl_ms is None else replace(policies, ttl_ms=topic.ttl_ms)

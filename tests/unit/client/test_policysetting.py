@@ -24,7 +24,7 @@ from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guardstates import GuardState, GuardStates
-from pipeline.subscriptions.policies import Policies, Shaping
+from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.topicpolicies import TopicPolicies, Topics
 from schemas import HELD, MESSAGES, SUBSCRIPTIONS
 from tests.support.client import message_row, new_warehouse, noticed, put
@@ -175,10 +175,10 @@ def test_a_guard_is_evaluated_when_it_is_set_and_shown_with_its_tables(
 
 def test_a_policy_that_dispatch_cannot_follow_leaves_the_others_as_they_are() -> None:
     """Any writer may set texts."""
-    assert Shaping.followed({"paused": "true", "max_rate": "many", "ttl_ms": "5", "ack": "perhaps"}) == Shaping(
+    assert Policies.followed({"paused": "true", "max_rate": "many", "ttl_ms": "5", "ack": "perhaps"}) == Policies(
         paused=True
     )
-    assert Shaping.followed({"ttl_ms": "5000", "paused": None}) == Shaping(ttl_ms=5_000)
+    assert Policies.followed({"ttl_ms": "5000", "paused": None}) == Policies(ttl_ms=5_000)
 
 
 def test_what_cannot_be_followed_is_refused_with_its_name_value_and_range(root: str) -> None:

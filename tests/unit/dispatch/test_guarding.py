@@ -25,7 +25,7 @@ from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import NUMBER, SEEN, Guard, GuardFailed, Starting, opened, seen, text_of
 from pipeline.subscriptions.guardstates import GuardStates
-from pipeline.subscriptions.policies import Shaping
+from pipeline.subscriptions.policies import Policies
 from schemas import MESSAGES, REDELIVERY
 
 S, OTHER, FREE = ("t", "s"), ("t", "other"), ("t", "free")
@@ -74,9 +74,9 @@ def places(rows: pa.Table) -> list[tuple[str, int, int]]:
     )
 
 
-def shaping(guard: str, **tables: str) -> Shaping:
+def shaping(guard: str, **tables: str) -> Policies:
     """A policy."""
-    return Shaping(guard=guard, guard_tables=text_of(tables))
+    return Policies(guard=guard, guard_tables=text_of(tables))
 
 
 class Here:
@@ -199,7 +199,7 @@ def test_what_others_are_told_of_an_error_has_no_value_of_a_row(
 def test_a_guard_that_somebody_wrote_by_hand_and_that_is_none_fails(tmp_path: Path, wrong: dict[str, str]) -> None:
     """It is not taken for one that lets all go."""
     with pytest.raises(Failed):
-        guards(tmp_path).split_by_guard(runs(("s", 0, 1)), {S: Shaping.followed(wrong)}, 1, look_up, DUE)
+        guards(tmp_path).split_by_guard(runs(("s", 0, 1)), {S: Policies.followed(wrong)}, 1, look_up, DUE)
 
 
 def test_a_condition_sees_columns_of_a_delivery_and_payloads_only_when_it_names_them() -> None:
@@ -340,7 +340,7 @@ def test_nobody_waits_for_the_process_of_guards_when_it_has_died_and_other_guard
     assert (places(left), places(undecided)) == ([("free", 0, 1)], [("s", 3, 4)])
     assert (places(postponed), len(evaluator.asked)) == ([("other", 5, 6)], 1)
     # Whoever has a guard is held until the next process is there, then only the one that has ended this one.
-    assert at_work.failing(shapings | {FREE: Shaping()}, DUE) == {OTHER, S}
+    assert at_work.failing(shapings | {FREE: Policies()}, DUE) == {OTHER, S}
     left, _, undecided, postponed = at_work.split_by_guard(runs(("other", 5, 6)), shapings, 1, look_up, DUE)
     assert (places(left), places(undecided), places(postponed)) == ([], [], [("other", 5, 6)])
     evaluator.up = True

@@ -25,7 +25,7 @@ from pipeline.dispatch.holding import (
 )
 from pipeline.dispatch.shaping import Pacing, allowances, is_open
 from pipeline.storage.arrays import arrow_schema
-from pipeline.subscriptions.policies import Shaping
+from pipeline.subscriptions.policies import Policies
 from schemas import REDELIVERY
 
 NAMES = [("t", "s"), ("t", "other"), ("u", "s")]
@@ -120,7 +120,7 @@ def test_runs_are_counted_by_incarnation_and_told_apart_by_name() -> None:
 
 def test_who_is_paused_gets_nothing_and_the_others_share_what_may_be_taken() -> None:
     """What is held of a life that is over makes a batch, which lets it go."""
-    paused, held = {("t", "s"): Shaping(paused=True)}, Share(5, 0, 9)
+    paused, held = {("t", "s"): Policies(paused=True)}, Share(5, 0, 9)
     waiting = {("t", "s", 1): held, ("t", "other", 2): held, ("u", "s", 1): held, ("u", "gone", 1): held}
     lives = {("t", "s"): 1, ("t", "other"): 2, ("u", "s"): 1, ("t", "new"): 1}
     pacing = Pacing()
@@ -138,7 +138,7 @@ def test_who_is_paused_gets_nothing_and_the_others_share_what_may_be_taken() -> 
 
 def taken(pacing: Pacing, rate: int, now: int, first_due: int = 0) -> int:
     """What is taken of a subscription of which much is held, when the clock looks."""
-    shapings, waiting = {("t", "s"): Shaping(max_rate=rate)}, {("t", "s", 1): Share(1 << 40, first_due, 1 << 40)}
+    shapings, waiting = {("t", "s"): Policies(max_rate=rate)}, {("t", "s", 1): Share(1 << 40, first_due, 1 << 40)}
     pacing.follow(shapings, waiting, now)
     if not is_open(shapings, waiting, pacing, now):
         return 0
@@ -171,7 +171,7 @@ def test_the_time_of_a_rate_is_not_saved_while_nothing_is_due() -> None:
 
 def test_a_rest_with_nothing_held_saves_no_time_of_a_rate_and_a_standstill_little() -> None:
     """A thousand messages that were due at once after an hour of rest came at once."""
-    pacing, shapings = Pacing(5_000), {("t", "s"): Shaping(max_rate=10)}
+    pacing, shapings = Pacing(5_000), {("t", "s"): Policies(max_rate=10)}
     assert [taken(pacing, 10, now) for now in (10_000, 11_000)] == [0, 10]
     pacing.follow(shapings, {}, 11_500)
     assert [taken(pacing, 10, now) for now in (3_600_000, 3_600_500, 3_601_000)] == [0, 5, 5]
@@ -188,7 +188,7 @@ def test_the_time_of_a_rate_is_not_saved_while_nothing_may_come(*, failing: bool
     """After a pause, or while a guard could not be asked, what is held comes at the rate."""
     pacing, name, waiting = Pacing(), ("t", "s"), {("t", "s", 1): Share(1 << 40, 0, 1 << 40)}
     assert [taken(pacing, 10, now) for now in (10_000, 11_000)] == [0, 10]
-    stands = Shaping(max_rate=10) if failing else Shaping(max_rate=10, paused=True)
+    stands = Policies(max_rate=10) if failing else Policies(max_rate=10, paused=True)
     pacing.follow({name: stands}, waiting, 12_000, {name} if failing else ())
     assert not is_open({name: stands}, waiting, pacing, 12_000, failing={name} if failing else ())
     assert [taken(pacing, 10, now) for now in (3_600_000, 3_601_000)] == [0, 10]
@@ -197,9 +197,9 @@ def test_the_time_of_a_rate_is_not_saved_while_nothing_may_come(*, failing: bool
 def test_what_has_expired_is_taken_beyond_what_is_allowed_and_makes_a_batch_after_a_while() -> None:
     """Also while the subscription is paused, and whatever its rate; of the others nothing expires."""
     shapings = {
-        ("t", "s"): Shaping(paused=True, ttl_ms=5_000),
-        ("t", "other"): Shaping(max_rate=1, ttl_ms=5_000),
-        ("u", "s"): Shaping(paused=True),
+        ("t", "s"): Policies(paused=True, ttl_ms=5_000),
+        ("t", "other"): Policies(max_rate=1, ttl_ms=5_000),
+        ("u", "s"): Policies(paused=True),
     }
     waiting = {(*name, 1): Share(5, 1_000, 90_000) for name in NAMES}
     found = allowances(shapings, waiting, dict.fromkeys(NAMES, 1), 10, Pacing(), 60_000)
@@ -239,10 +239,10 @@ def test_what_failed_expires_by_the_due_time_of_its_message_and_what_was_moved_b
 def test_what_is_guarded_is_taken_shortly_before_it_is_due_unless_its_guard_fails() -> None:
     """Also what is new; a pause and a rate count as ever. A batch is due when half of the time ahead is left."""
     name, held = NAMES[0], {(*NAMES[0], 1): Share(5, 10_000, 90_000)}
-    guarded, rated = {name: Shaping(guard="true")}, {name: Shaping(guard="true", max_rate=5)}
-    paused = {name: Shaping(guard="true", paused=True)}
+    guarded, rated = {name: Policies(guard="true")}, {name: Policies(guard="true", max_rate=5)}
+    paused = {name: Policies(guard="true", paused=True)}
 
-    def allowed(shapings: dict[tuple[str, str], Shaping], waiting: dict[Who, Share], **more: Any) -> Allowance:  # noqa: ANN401
+    def allowed(shapings: dict[tuple[str, str], Policies], waiting: dict[Who, Share], **more: Any) -> Allowance:  # noqa: ANN401
         return allowances(shapings, waiting, {name: 1}, 10, Pacing(), 9_000, 2_000, **more)[name]
 
     for waiting in (held, {}):
