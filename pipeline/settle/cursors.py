@@ -17,8 +17,8 @@ from pipeline.delta.reading.files import read_files
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
-from pipeline.settle.listener import Listener
-from pipeline.settle.opened import Opened, Row
+from pipeline.settle.core.listener import Listener
+from pipeline.settle.core.opened import Opened, Row
 from pipeline.settle.plan import Plan
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.incarnations import Name

@@ -19,7 +19,7 @@ from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.reading.messagelog import Bounds, MessageLog
 from pipeline.delta.reading.messages import message_groups
 from pipeline.delta.warehouse import Warehouse
-from pipeline.settle.listener import Listener
+from pipeline.settle.core.listener import Listener
 from pipeline.settle.sent import CAUSE, Sent, letters_behind
 from pipeline.storage.arrays import arrow_schema, longs, ordered
 from pipeline.storage.gather import TEXTS, Gathered, cuts

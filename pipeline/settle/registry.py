@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pipeline.delta.warehouse import Warehouse
-from pipeline.settle.listener import Listener
+from pipeline.settle.core.listener import Listener
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.lines import RegistryLine
 from pipeline.subscriptions.registry import Registry

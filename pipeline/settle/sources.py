@@ -14,7 +14,7 @@ from pipeline.delta.reading.files import read_files, read_strangers
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.reading.strangers import LeftOut
 from pipeline.delta.warehouse import Warehouse
-from pipeline.settle.events import REFUSED
+from pipeline.settle.core.events import REFUSED
 from schemas import COMMANDS, CONSUMER_EVENTS, Table
 
 

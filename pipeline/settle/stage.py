@@ -24,12 +24,20 @@ from pipeline.config.watching import SettleBatch, Settled, Watch
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse
+from pipeline.settle.core.events import (
+    RELEASED,
+    ConsumerEvents,
+    consumer_events,
+    only_released,
+    refused_by,
+    released_by,
+)
+from pipeline.settle.core.fold import Batch, fold, followed, gone, idle, mute, unheard
+from pipeline.settle.core.listener import Listener
+from pipeline.settle.core.opened import Opened
+from pipeline.settle.core.outcome import Outcome, refused_line
 from pipeline.settle.cursors import Cursors
-from pipeline.settle.events import RELEASED, ConsumerEvents, consumer_events, only_released, refused_by, released_by
-from pipeline.settle.listener import Listener
 from pipeline.settle.moves import Moves
-from pipeline.settle.opened import Opened
-from pipeline.settle.outcome import Outcome, bounded
 from pipeline.settle.plan import Plan, PlanFile, Upto, check_read, newest_of, reached, unfinished
 from pipeline.settle.registry import listeners, wrong_lines
 from pipeline.settle.sources import Source, refused_files
@@ -39,12 +47,10 @@ from pipeline.subscriptions.commands import READ, moves
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.letters import drawn
 from pipeline.subscriptions.lines import RegistryLine
-from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
 from schemas import COMMANDS, CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH, SEGMENTS
-from state import Runs
-from state.settling import Effect, Event, LeftOut, Move, Moved, Released
+from state.settling import Event
 
 _REFUSED = ("topic", "subscription", "life", "ledger_id", "entry_id", "redelivery_count", "round", "reason")
 _RELEASES_MS = 1_000
@@ -217,23 +223,13 @@ class Settle:
 
     def _everybody(self, plan: Plan) -> dict[Name, Listener]:
         """All subscriptions that ingest knows, those that do not acknowledge, too."""
-        return {name: _mute(name, life) for name, life in self._lives(plan).items()} | self._listeners(plan)
+        return {name: mute(name, life) for name, life in self._lives(plan).items()} | self._listeners(plan)
 
     def _present(self, plan: Plan) -> dict[Name, Listener]:
         """Who is followed in a batch: who acknowledges, and of whom something got another due time."""
         lives = self._lives(plan)
         moved = self._moves.names(lives) | {name for name, each in self._opened.items() if each.moved}
-        return {name: _mute(name, lives[name]) for name in sorted(moved & lives.keys())} | self._listeners(plan)
-
-    def _moves_of(self, opened: Opened, happened: Iterable[Event]) -> Iterator[Move]:
-        """What commands move of a subscription now."""
-        left_out = [each for each in happened if isinstance(each, LeftOut) and each.waits]
-        return self._moves.of(opened.listener.name, opened.listener.life, opened.outstanding, left_out)
-
-    def _due(self, listener: Listener, effects: Iterable[Effect]) -> list[tuple[Listener, Moved, Runs]]:
-        """When positions are due that are put into the index at another time."""
-        moved = (each for each in effects if isinstance(each, Moved))
-        return [(listener, each, self._moves.due(listener.name, listener.life, each)) for each in moved]
+        return {name: mute(name, lives[name]) for name in sorted(moved & lives.keys())} | self._listeners(plan)
 
     def _lives(self, plan: Plan) -> Mapping[Name, Incarnation]:
         return self._presence.incarnations(plan.lives)
@@ -242,30 +238,21 @@ class Settle:
         """Fold a batch into the state, and commit what comes of it."""
         self._observe("settle.planned", plan.batch)
         begun, cpu = wall_ms(), thread_cpu_ms()
-        outcome = Outcome(plan.now, self._segment_ms)
         self._moves.take(self._news(plan.begin.commands, plan.commands))
         present = self._present(plan)
-        gone = [each for name, each in self._opened.items() if _has_gone(each, present.get(name))]
-        held = self._following(plan, present)
+        over = gone(self._opened, present)
+        held = followed(self._opened, present, plan.begin.released)
         incoming = self._incoming(plan, present)
-        outcome.refused += [*incoming.refused, *refused_files(self._sources.values())]
-        self._say_wrong_policies(plan, outcome)
+        refused = [*incoming.refused, *refused_files(self._sources.values()), *self._wrong_policies(plan)]
         happened = self._happened(plan, present, held)
         earlier = self._earlier_events(plan, self._fresh(plan, held), happened)
-        before = None if self._writes is None else self._writes.moved(plan)
-        for name, opened in held.items():
-            outcome.take(opened.listener, opened.handle(happened[name], incoming.leases[name], plan.now))
-            own = None if before is None else before.get(opened.listener.incarnation, [])
-            put = list(self._moves_of(opened, happened[name])) if own is None else own
-            said = [bounded(opened, each, outcome) for each in incoming.events[name]]
-            effects = opened.handle([*put, *earlier.get(name, ()), *said], (), plan.now)
-            outcome.take(opened.listener, effects)
-            # What a torn batch has put into the index is there.
-            outcome.moved += self._due(opened.listener, effects) if own is None else []
-        idle = {name for name, each in held.items() if not each.acknowledges and not any(each.outstanding.counts)}
-        gone += [held[name] for name in idle & self._opened.keys()]
-        held = {name: each for name, each in held.items() if name not in idle}
-        self._commit(plan, outcome, held, gone)
+        torn = None if self._writes is None else self._writes.moved(plan)
+        batch = Batch(plan.now, self._segment_ms, happened, incoming, earlier, torn, refused)
+        outcome = fold(held, batch, self._moves)
+        done = idle(held)
+        over += [held[name] for name in done & self._opened.keys()]
+        held = {name: each for name, each in held.items() if name not in done}
+        self._commit(plan, outcome, held, over)
         first, self._opened, self._last = not self._reported_all, held, plan
         self._reported_all, self._follows = True, bool(held) or self._moves.any
         self._observe("settle.done", plan.batch)
@@ -275,20 +262,6 @@ class Settle:
         refused = sum(rows.num_rows for rows in outcome.refused)
         times, cpu = (begun, wall_ms(), plan.now), thread_cpu_ms() - cpu
         self.watch.settled(SettleBatch(plan.batch, incoming.rows, *times, plan.events, refused, figures, cpu))
-
-    def _following(self, plan: Plan, present: Mapping[Name, Listener]) -> dict[Name, Opened]:
-        """The state of each listener: what is there, or nothing yet."""
-        held: dict[Name, Opened] = {}
-        for name, listener in present.items():
-            known = self._opened.get(name)
-            if known is not None and known.listener.life != listener.life:
-                known = None
-            if known is None or known.acknowledges != listener.policies.ack:
-                after = listener.policies.ack_after
-                known = Opened.begun(listener, plan.begin.released if after is None else after, known)
-            known.follow(listener)
-            held[name] = known
-        return held
 
     def _fresh(self, plan: Plan, held: Mapping[Name, Opened]) -> dict[Name, Listener]:
         """Who acknowledges and is followed for the first time, by a batch that does not begin where another one ended.
@@ -346,13 +319,13 @@ class Settle:
         for _, rows in refused.versions(plan.begin.refused, plan.refused):
             _sort(found, refused_by(rows, present))
         mute = [name for name, each in present.items() if not each.policies.ack]
-        return defaultdict(list, found | {name: list(_unheard(found[name])) for name in mute})
+        return defaultdict(list, found | {name: list(unheard(found[name])) for name in mute})
 
-    def _say_wrong_policies(self, plan: Plan, outcome: Outcome) -> None:
-        lines = self._registry.at(plan.registry).acknowledging
-        for name, reason in wrong_lines(lines, self._lines):
-            outcome.refuse_line(name, f"{POLICY}: {reason}")
+    def _wrong_policies(self, plan: Plan) -> list[pa.Table]:
+        """Rows about lines of the registry that are not followed as they are, since they have changed."""
+        lines, before = self._registry.at(plan.registry).acknowledging, self._lines
         self._lines = lines
+        return [refused_line(name, f"{POLICY}: {reason}") for name, reason in wrong_lines(lines, before)]
 
     def _commit(self, plan: Plan, outcome: Outcome, held: Mapping[Name, Opened], gone: Iterable[Opened]) -> None:
         sent: Mapping[str, int] = {}
@@ -367,25 +340,6 @@ class Settle:
             sent = self._writes.write(outcome, plan, fresh=fresh, done=done)
         self._cursors.write(self.owner, plan, held.values(), gone, sent, follows=bool(held) or self._moves.any)
         self._observe("settle.cursors", plan.batch)
-
-
-def _has_gone(opened: Opened, listener: Listener | None) -> bool:
-    """Whether an incarnation is over, or acknowledges no longer."""
-    return listener is None or listener.life != opened.listener.life
-
-
-def _mute(name: Name, life: Incarnation) -> Listener:
-    """A subscription that does not acknowledge."""
-    return Listener(name, life.number, life.tick_ms, 1, Policies())
-
-
-def _unheard(events: Iterable[Event]) -> Iterator[Event]:
-    """What counts for who does not acknowledge: what waits for another due time, until it is released."""
-    for event in events:
-        if isinstance(event, LeftOut):
-            yield event
-        elif isinstance(event, Released) and event.round:
-            yield from (event, LeftOut(event.positions, event.round, waits=False))
 
 
 def _figures(opened: Opened, outcome: Outcome) -> Settled:

@@ -8,7 +8,7 @@ from pipeline.delta.logs.notes import Commit
 from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
-from pipeline.settle.outcome import RETRY
+from pipeline.settle.core.outcome import RETRY
 from pipeline.settle.plan import Plan, PlanFile, reached, unfinished
 from schemas import CLOSED, CURSORS, REJECTED_SETTLE, SEGMENTS
 

@@ -16,8 +16,8 @@ from pipeline.delta.logs.notes import note_of
 from pipeline.delta.reading.files import read_files
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
+from pipeline.settle.core.outcome import Outcome
 from pipeline.settle.letters import DeadLetters
-from pipeline.settle.outcome import Outcome
 from pipeline.settle.plan import Plan
 from pipeline.subscriptions.letters import BEFORE_LETTERS, LETTERS
 from schemas import CLOSED, INBOX, MESSAGE_MISSING, REJECTED_SETTLE, RESCHEDULED, SEGMENTS

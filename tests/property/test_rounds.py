@@ -20,8 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 pytest.importorskip("pyspark", reason="columns are described by Spark's types")
 
 from pipeline.dispatch.withdrawn import Withdrawn
+from pipeline.settle.core.fold import unheard
 from pipeline.settle.moves import Moves
-from pipeline.settle.stage import _unheard
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.commandlog import Commanded
 from pipeline.subscriptions.commands import READ, moves, withdrawals
@@ -179,7 +179,7 @@ def settle(tables: Tables, kept: Settled, *, acks: bool) -> Steps:
         yield
         found.take(moves(tables.rows(plan[2]).slice(kept.read[2])))
         happened = list(_happened(tables, kept.read, plan))
-        happened = happened if acks else list(_unheard(happened))
+        happened = happened if acks else list(unheard(happened))
         effects = state.handle(*happened, now=tables.now)
         left_out = [each for each in happened if isinstance(each, LeftOut) and each.waits]
         put = list(found.of(("t", "s"), 1, state, left_out)) if torn is None else torn

@@ -32,10 +32,10 @@ from pipeline.delta.logs.entries import actions, newest
 from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.logs.notes import Commit
 from pipeline.delta.properties import PROPERTIES
-from pipeline.settle.events import ConsumerEvents, consumer_events, released_by
-from pipeline.settle.listener import Listener
-from pipeline.settle.opened import Opened
-from pipeline.settle.outcome import Outcome
+from pipeline.settle.core.events import ConsumerEvents, consumer_events, released_by
+from pipeline.settle.core.listener import Listener
+from pipeline.settle.core.opened import Opened
+from pipeline.settle.core.outcome import Outcome
 from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
 from schemas import CLOSED, CONSUMER_EVENTS, CURSORS, DELIVERIES, REDELIVERY, Table

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.settle.listener import Listener
+from pipeline.settle.core.listener import Listener
 from pipeline.storage.arrays import IntArray, arrow_schema, filled, first_reason, grouped, longs, rounds
 from pipeline.subscriptions.incarnations import Name
 from schemas import CONSUMER_EVENTS, NEVER_COMES, RESCHEDULED

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from pipeline.settle.events import REFUSED
-from pipeline.settle.listener import Listener
-from pipeline.settle.opened import Opened
+from pipeline.settle.core.events import REFUSED
+from pipeline.settle.core.listener import Listener
+from pipeline.settle.core.opened import Opened
 from pipeline.storage.arrays import arrow_schema, completed
 from pipeline.subscriptions.incarnations import Name
 from schemas import CLOSED, RESCHEDULED, SEGMENTS, Table
@@ -99,11 +99,6 @@ class Outcome:
         """Whether anybody but settle reads of it: it takes more than one commit."""
         return bool(self.retries or self.moved or self.letters or self.closed or self.refused)
 
-    def refuse_line(self, name: Name, reason: str) -> None:
-        """Say why a line of the registry is not followed as it is."""
-        row = {"reason": reason, "topic": name[0], "subscription": name[1]}
-        self.refused.append(pa.Table.from_pylist([row], schema=REFUSED))
-
     def refuse(self, listener: Listener, positions: Positions, reason: str) -> None:
         """Say of positions why nothing came of them."""
         self.refused.append(_rows(REFUSED, listener, positions, {"reason": reason}))
@@ -178,6 +173,12 @@ class Outcome:
     def refused_rows(self) -> pa.Table:
         """Rows of `rejected_settle` less those of the batch."""
         return pa.concat_tables([REFUSED.empty_table(), *self.refused])
+
+
+def refused_line(name: Name, reason: str) -> pa.Table:
+    """A row of `rejected_settle`, less those of its batch: why a line of the registry is not followed as it is."""
+    row = {"reason": reason, "topic": name[0], "subscription": name[1]}
+    return pa.Table.from_pylist([row], schema=REFUSED)
 
 
 def bounded(opened: Opened, said: Ack | Nack, outcome: Outcome) -> Ack | Nack:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.config.errors import CursorUnreadable
-from pipeline.settle.listener import Listener
+from pipeline.settle.core.listener import Listener
 from pipeline.subscriptions.policies import Policies
 from schemas import CURSOR_HEAD, CURSOR_LEASES
 from state import Condition, CorruptBytes, LeaseReplay, Move, Outstanding
