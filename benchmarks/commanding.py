@@ -35,7 +35,7 @@ from pipeline.config.options import nobody
 from pipeline.config.session import Machine, local_session
 from pipeline.delta.deltars import append, arrow_of, open_table, rows_of
 from pipeline.delta.warehouse import Warehouse
-from pipeline.dispatch.withdrawn import WithdrawnLog
+from pipeline.dispatch.withdrawnlog import WithdrawnLog
 from pipeline.settle.stage import Settle
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.commands import READ, withdrawals

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from pipeline.config.errors import BadValue
 from pipeline.config.paths import within
-from pipeline.dispatch.holding import coded, cut
+from pipeline.dispatch.core.holding import coded, cut
+from pipeline.dispatch.core.runs import with_reason
+from pipeline.dispatch.core.suspects import Place, Slow
 from pipeline.dispatch.searching import growing, searched
-from pipeline.dispatch.suspects import Place, Slow
-from pipeline.dispatch.withdrawn import with_reason
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.subscriptions.guards import FOLDER, NUMBER, Guard, GuardFailed, Starting, seen
 from pipeline.subscriptions.incarnations import Name

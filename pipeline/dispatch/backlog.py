@@ -24,7 +24,7 @@ from pipeline.delta.reading.files import read_files
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
-from pipeline.dispatch.holding import (
+from pipeline.dispatch.core.holding import (
     AGAIN,
     EVERYTHING,
     Allowance,

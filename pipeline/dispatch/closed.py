@@ -20,7 +20,7 @@ from pipeline.delta.logs.filestats import span
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.warehouse import Warehouse
-from pipeline.dispatch.holding import cut
+from pipeline.dispatch.core.holding import cut
 from pipeline.dispatch.release import taken_apart
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.parquet import whole

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.dispatch.asking import Asking, Evaluates, Failed
-from pipeline.dispatch.expiry import LookUp
-from pipeline.dispatch.holding import rows_except, rows_of_subscriptions
-from pipeline.dispatch.suspects import RESTS, Slow, Suspects
-from pipeline.dispatch.withdrawn import with_reason, without
+from pipeline.dispatch.core.expiry import LookUp
+from pipeline.dispatch.core.holding import rows_except, rows_of_subscriptions
+from pipeline.dispatch.core.runs import with_reason, without
+from pipeline.dispatch.core.suspects import RESTS, Slow, Suspects
 from pipeline.subscriptions.guardstates import GuardState, GuardStates
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Policies

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.dispatch.holding import rows_of_subscriptions
+from pipeline.dispatch.core.holding import rows_of_subscriptions
 from pipeline.storage.arrays import IntArray
 from pipeline.storage.gather import Texts
 from pipeline.subscriptions.incarnations import Name

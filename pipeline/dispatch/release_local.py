@@ -23,7 +23,8 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.numbering import order_of
 from pipeline.dispatch.closed import Closed, still_open
-from pipeline.dispatch.holding import cut
+from pipeline.dispatch.core.holding import cut
+from pipeline.dispatch.core.runs import at_time, with_reason
 from pipeline.dispatch.prepared import Part
 from pipeline.dispatch.priority import NO_PRIORITIES, Priorities, rank
 from pipeline.dispatch.release import (
@@ -36,7 +37,7 @@ from pipeline.dispatch.release import (
     taken_apart,
     window_of,
 )
-from pipeline.dispatch.withdrawn import at_time, with_reason, withdrawn_rows
+from pipeline.dispatch.withdrawnlog import withdrawn_rows
 from pipeline.storage.arrays import IntArray, arrow_schema, longs, sizes
 from pipeline.storage.files import Files
 from pipeline.storage.gather import TEXTS, Gathered, cuts

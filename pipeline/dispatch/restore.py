@@ -32,7 +32,7 @@ from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore, Visibl
 from pipeline.dispatch.priority import Priorities, priorities_of
 from pipeline.dispatch.release_local import LocalRelease
 from pipeline.dispatch.release_spark import SparkRelease, positions
-from pipeline.dispatch.withdrawn import said
+from pipeline.dispatch.withdrawnlog import said
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.presence import PresentIncarnations

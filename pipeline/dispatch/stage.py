@@ -26,22 +26,25 @@ from pipeline.delta.checkpoints import Log
 from pipeline.delta.reading.messagelog import MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
-from pipeline.dispatch import expiry, release_spark
+from pipeline.dispatch import release_spark
 from pipeline.dispatch.asking import Failed
 from pipeline.dispatch.backlog import Backlog, Change
 from pipeline.dispatch.closed import Closed, ClosedLog
+from pipeline.dispatch.core import expiry
+from pipeline.dispatch.core.expiry import LookUp
+from pipeline.dispatch.core.holding import Allowance, Who, counted
+from pipeline.dispatch.core.runs import at_time
+from pipeline.dispatch.core.shaping import AHEAD_MS, LONGEST_MS, Pacing, allowances, expired_until, is_open
+from pipeline.dispatch.core.withdrawn import UNDECIDED, Withdrawn, named
 from pipeline.dispatch.evaluator import shared
-from pipeline.dispatch.expiry import LookUp
 from pipeline.dispatch.guarding import Guards
-from pipeline.dispatch.holding import Allowance, Who, counted
 from pipeline.dispatch.prepared import PREPARED, Part, Prepared, PreparedStore
 from pipeline.dispatch.priority import Priorities, priorities_of
 from pipeline.dispatch.publisher import Publisher
 from pipeline.dispatch.release_local import Found, LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease
-from pipeline.dispatch.shaping import AHEAD_MS, LONGEST_MS, Pacing, allowances, expired_until, is_open
-from pipeline.dispatch.withdrawn import UNDECIDED, Withdrawn, WithdrawnLog, at_time, named, said
-from pipeline.dispatch.withdrawn import withdrawn_rows as withdrawn_arrays
+from pipeline.dispatch.withdrawnlog import WithdrawnLog, said
+from pipeline.dispatch.withdrawnlog import withdrawn_rows as withdrawn_arrays
 from pipeline.storage.arrays import longs
 from pipeline.subscriptions.guards import FOLDER as GUARD_FOLDER
 from pipeline.subscriptions.guardstates import GuardStates
@@ -112,7 +115,7 @@ class Note:
     of that table by which something was left out; a repetition follows the rows of its own commit instead. `complete`:
     the batch has nothing to hand over and holds nothing, so the commit to `rejected_dispatch` is all that it does.
     `allowed` is how much might be taken of subscriptions of which something is held, or had to be. `undecided` are
-    runs that were held again, since their guard said nothing of them (`pipeline.dispatch.withdrawn.named`).
+    runs that were held again, since their guard said nothing of them (`pipeline.dispatch.core.withdrawn.named`).
     """
 
     registry: int

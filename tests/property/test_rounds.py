@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 pytest.importorskip("pyspark", reason="columns are described by Spark's types")
 
-from pipeline.dispatch.withdrawn import Withdrawn
+from pipeline.dispatch.core.withdrawn import Withdrawn
 from pipeline.settle.core.fold import unheard
 from pipeline.settle.moves import Moves
 from pipeline.storage.arrays import arrow_schema

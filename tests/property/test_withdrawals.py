@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="columns are described by Spark's types")
 from pipeline.client.commanding import written
 from pipeline.client.commanding.chosen import Chosen
 from pipeline.client.commanding.written import rows_of
-from pipeline.dispatch.withdrawn import Withdrawn
+from pipeline.dispatch.core.withdrawn import Withdrawn
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.commands import READ, withdrawals, wrong
 from schemas import COMMANDS, REDELIVERY

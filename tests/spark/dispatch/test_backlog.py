@@ -14,7 +14,7 @@ from pipeline.delta.deltars import open_table
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.backlog import Backlog, finish
-from pipeline.dispatch.holding import EVERYTHING, Allowance, Share
+from pipeline.dispatch.core.holding import EVERYTHING, Allowance, Share
 from pipeline.dispatch.prepared import Part, Prepared, PreparedStore
 from pipeline.dispatch.release_spark import of_names
 from pipeline.maintenance.retention import before_held

@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 from pipeline.client.create import create_all
 from pipeline.delta.deltars import open_table
 from pipeline.delta.warehouse import Warehouse
-from pipeline.dispatch import release_spark, withdrawn
-from pipeline.dispatch.withdrawn import Withdrawn, WithdrawnLog
+from pipeline.dispatch import release_spark, withdrawnlog
+from pipeline.dispatch.core.withdrawn import Withdrawn
+from pipeline.dispatch.withdrawnlog import WithdrawnLog
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.files import Files
 from pipeline.subscriptions.commandlog import Commanded, CommandLog
@@ -68,10 +69,8 @@ def test_spark_parts_runs_as_arrays_do(spark: SparkSession) -> None:
     for mine, other in zip((left, gone), by_spark, strict=True):
         assert singles(mine) == singles(other.toArrow())
     assert 0 < gone.num_rows < arrays.num_rows
-    refused = [
-        withdrawn.withdrawn_rows(gone, 7, 10_000),
-        release_spark.withdrawn_rows(by_spark[1], 7).toArrow().cast(withdrawn.withdrawn_rows(gone, 7, 10_000).schema),
-    ]
+    refused = [withdrawnlog.withdrawn_rows(gone, 7, 10_000), release_spark.withdrawn_rows(by_spark[1], 7).toArrow()]
+    refused[1] = refused[1].cast(refused[0].schema)
     ours, theirs = (sorted(map(str, each.to_pylist())) for each in refused)
     assert ours == theirs
     assert {row["reason"] for row in refused[0].to_pylist()} == {"cancelled", "rescheduled"}

@@ -17,10 +17,10 @@ from deltalake import write_deltalake
 
 from pipeline.config.errors import BadValue
 from pipeline.dispatch.asking import Failed
+from pipeline.dispatch.core.suspects import RESTS
 from pipeline.dispatch.guarding import AGAIN_MS, Guards
 from pipeline.dispatch.release import LOOKED_UP
 from pipeline.dispatch.searching import SEARCH_MS
-from pipeline.dispatch.suspects import RESTS
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import NUMBER, SEEN, Guard, GuardFailed, Starting, opened, seen, text_of

@@ -12,8 +12,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dispatch import expiry
-from pipeline.dispatch.holding import (
+from pipeline.dispatch.core import expiry
+from pipeline.dispatch.core.holding import (
     EVERYTHING,
     Allowance,
     Share,
@@ -23,7 +23,7 @@ from pipeline.dispatch.holding import (
     rows_of_subscriptions,
     split_by_allowance,
 )
-from pipeline.dispatch.shaping import Pacing, allowances, is_open
+from pipeline.dispatch.core.shaping import Pacing, allowances, is_open
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.policies import Policies
 from schemas import REDELIVERY

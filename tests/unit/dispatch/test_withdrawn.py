@@ -11,7 +11,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dispatch.withdrawn import Withdrawn, named, without
+from pipeline.dispatch.core.runs import without
+from pipeline.dispatch.core.withdrawn import Withdrawn, named
 from tests.unit.dispatch.test_guarding import places, runs
 
 Run = tuple[int, int]

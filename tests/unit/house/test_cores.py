@@ -1,4 +1,4 @@
-"""What a stage decides stands in its core: plain functions over arrays, which no Spark, file, log or clock can reach."""
+"""What a stage decides stands in its core: plain functions over arrays, beside Spark, files, logs and clocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.support.modules import Module, imports, modules, within
 from tests.unit.house.test_rooms import comes_to_load
 
-CORES = ("pipeline.settle.core",)
+CORES = ("pipeline.dispatch.core", "pipeline.settle.core")
 VALUES = ("pipeline.subscriptions.incarnations", "pipeline.subscriptions.policies", "pipeline.config.errors")
 """Plain records that all rooms share."""
 ARRAYS = ("numpy", "pyarrow", "pyroaring")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 import pyarrow as pa
 
-from pipeline.dispatch.holding import LONG_AGO, due_until
-from pipeline.dispatch.withdrawn import with_reason, without
+from pipeline.dispatch.core.holding import LONG_AGO, due_until
+from pipeline.dispatch.core.runs import with_reason, without
 from pipeline.storage.arrays import IntArray, longs, rounds
 from pipeline.subscriptions.incarnations import Name
 from schemas import EXPIRED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from pipeline.dispatch.holding import Allowance, Share, Who
+from pipeline.dispatch.core.holding import Allowance, Share, Who
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Policies
 

@@ -1,7 +1,7 @@
 """What dispatch leaves out, and says so in `rejected_dispatch`: what commands withdraw (decision 0057).
 
-Dispatch looks at `commands` once for each batch. A batch that is repeated after it said what it left out leaves out
-exactly that, for whatever reason it did: also what had expired (`pipeline.dispatch.expiry`).
+A batch that is repeated after it said what it left out leaves out exactly that, for whatever reason it did: also what
+had expired (`pipeline.dispatch.core.expiry`).
 """
 
 from __future__ import annotations
@@ -16,23 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from pipeline.config.stages import DISPATCH
-from pipeline.delta.logs.entries import commits, newest
-from pipeline.delta.logs.logfiles import appended
-from pipeline.delta.logs.notes import note_of
-from pipeline.delta.offsets import Offset
-from pipeline.delta.reading.files import read_files
-from pipeline.delta.warehouse import Warehouse
-from pipeline.dispatch.holding import cut
-from pipeline.dispatch.release import taken_apart
-from pipeline.storage.arrays import IntArray, arrow_schema, completed, longs, rounds
-from pipeline.subscriptions.commandlog import CommandLog
-from pipeline.subscriptions.commands import withdrawals
-from schemas import CANCELLED, COMMANDS, LEFT_OUT, REJECTED_DISPATCH, RESCHEDULED
+from pipeline.dispatch.core.runs import Cut, with_reason
+from pipeline.storage.arrays import arrow_schema, longs, rounds
+from schemas import CANCELLED, COMMANDS, LEFT_OUT, RESCHEDULED
 from state.bitmaps import runs_of_bitmap
 from state.positions import Positions
 from state.positionset import PositionSet
-from state.withdrawals import Round, Span, Withdrawals
+from state.withdrawals import Round, Span
 
 UNDECIDED = "undecided"
 """The reason of what a batch held again, since its guard said nothing of it. No row of `rejected_dispatch` has it."""
@@ -78,6 +68,16 @@ class Withdrawn:
         pieces = [with_reason(out.of(some), reason) for reason, out in gone.items()]
         kept = pa.concat_tables([runs.filter(pa.array(~near)), left.of(some)])
         return kept.combine_chunks(), pa.concat_tables(pieces).combine_chunks()
+
+    @classmethod
+    def of_rows(cls, rows: pa.Table) -> Withdrawn:
+        """What rows of `rejected_dispatch` say that a batch has left out."""
+        parts = {
+            reason: _parts_of(rows.filter(pc.equal(rows.column("reason"), reason)), moved=reason == RESCHEDULED)
+            for reason in LEFT_OUT
+        }
+        of_commands = {span: each for reason in _REASONS.values() for span, each in parts.pop(reason).items()}
+        return cls(-1, of_commands, {reason: each for reason, each in parts.items() if each})
 
     def and_undecided(self, runs: Sequence[Sequence[Any]]) -> Withdrawn:
         """The same with runs that the batch held again, by what `named` says of them."""
@@ -127,53 +127,6 @@ class Withdrawn:
         return pa.concat_tables([_LEFT_OUT.empty_table(), *pieces])
 
 
-class WithdrawnLog:
-    """What `commands` withdraw, followed from the first question on."""
-
-    def __init__(self, warehouse: Warehouse) -> None:
-        """Nothing is read yet."""
-        self._log, self._said, self._known = CommandLog(warehouse), Withdrawals(), Withdrawn()
-
-    def look(self) -> Withdrawn:
-        """What is withdrawn as of the newest version. While nobody commanded anything, that is a look at the log.
-
-        Of rows that came since the last time the cost is that of these rows: there may be millions of older ones.
-        """
-        seen = self._log.look()
-        if seen.version != self._known.version:
-            if seen.anew:
-                self._said = Withdrawals()
-            if seen.rows.num_rows:
-                self._said.follow(withdrawals(seen.rows))
-            self._known = Withdrawn(seen.version, self._said.left_out())
-        return self._known
-
-
-def said(warehouse: Warehouse, owner: str, batch: int, after: Offset) -> Withdrawn:
-    """What dispatch left out of `redelivery` behind a place, by the files that its commits added, whatever came since.
-
-    For a batch that is repeated that is its own commit, also when it took nothing of `redelivery` but what was held.
-    When notes of batches are lost, one batch stands for several.
-    """
-    files, path = warehouse.files, warehouse.path(REJECTED_DISPATCH)
-    added: list[str] = []
-    for actions in commits(files, path, newest(files, path)):
-        noted = note_of(actions)
-        if noted is None or noted.stage != DISPATCH:
-            continue
-        if tuple(noted.note["source"]) <= after and (noted.owner, noted.batch) != (owner, batch):
-            break
-        added += [each["path"] for each in appended(actions)]
-    rows = arrow_schema(REJECTED_DISPATCH.columns).empty_table()
-    rows = read_files(warehouse, REJECTED_DISPATCH, added) if added else rows
-    parts = {
-        reason: _parts_of(rows.filter(pc.equal(rows.column("reason"), reason)), moved=reason == RESCHEDULED)
-        for reason in LEFT_OUT
-    }
-    of_commands = {span: each for reason in _REASONS.values() for span, each in parts.pop(reason).items()}
-    return Withdrawn(-1, of_commands, {reason: each for reason, each in parts.items() if each})
-
-
 def named(runs: pa.Table | None) -> list[list[Any]]:
     """What names positions, for a note: `NAMED`, the round, ledger, first and last entry of each run of them.
 
@@ -186,24 +139,6 @@ def named(runs: pa.Table | None) -> list[list[Any]]:
     return [[*of, *run] for of, firsts, lasts in ends for run in zip(firsts, lasts, strict=True)]
 
 
-def with_reason(runs: pa.Table, reason: str) -> pa.Table:
-    """Runs with a column more, the reason for which they are left out."""
-    return runs.append_column("reason", pa.repeat(reason, runs.num_rows))
-
-
-def withdrawn_rows(gone: pa.Table, batch_id: int, most: int) -> pa.Table:
-    """Rows of `rejected_dispatch` for runs that were withdrawn.
-
-    Raises:
-        NotInDriver: they are more than `most` positions.
-    """
-    run, entry = taken_apart(gone, most)
-    schema, rows = arrow_schema(REJECTED_DISPATCH.columns), gone.drop_columns("batch_id").take(pa.array(run))
-    columns = {name: rows.column(name) for name in schema.names if name in rows.column_names}
-    columns |= {"rejected_at": rows.column("released_at"), "entry_id": pa.array(entry)}
-    return completed(schema, columns, {"batch_id": batch_id}, len(run))
-
-
 _RUN = ("ledger_id", "first_entry", "last_entry")
 _KEYS = [*NAMED, *_RUN]
 _LEFT_OUT = pa.schema(
@@ -214,55 +149,6 @@ _LEFT_OUT = pa.schema(
         ("reason", pa.string()),
     ]
 )
-
-
-def at_time(runs: pa.Table, now: int) -> pa.Table:
-    """Runs that were left out at a time (ms UTC), and not when they were released."""
-    times = pa.repeat(pa.scalar(now * 1_000, runs.schema.field("released_at").type), runs.num_rows)
-    return runs.set_column(runs.column_names.index("released_at"), "released_at", times)
-
-
-class Cut:
-    """Runs of rows: which row each is of, its first and its last entry."""
-
-    def __init__(self) -> None:
-        """None yet."""
-        self._numbers, self._firsts, self._lasts = ([np.empty(0, np.int64)] for _ in range(3))
-
-    def add(self, number: int, entries: BitMap) -> None:
-        """Entries of the row of a number."""
-        if entries:
-            firsts, lasts = runs_of_bitmap(entries)
-            self._numbers.append(np.full(len(firsts), number))
-            self._firsts.append(firsts)
-            self._lasts.append(lasts)
-
-    def of(self, rows: pa.Table) -> pa.Table:
-        """The rows, cut."""
-        return cut(rows, *(np.concatenate(each) for each in (self._numbers, self._firsts, self._lasts)))
-
-
-def without(runs: pa.Table, run: IntArray, entry: IntArray) -> tuple[pa.Table, pa.Table]:
-    """Runs less some positions, and those; each position is named by the number of its run and the entry.
-
-    Runs that go as a whole are not looked at one by one: mostly each message is a run.
-    """
-    if not len(run):
-        return runs, runs.slice(0, 0)
-    firsts, lasts = (longs(runs, name) for name in ("first_entry", "last_entry"))
-    hits = np.bincount(run, minlength=runs.num_rows)
-    is_whole = hits == lasts - firsts + 1
-    left, gone = Cut(), Cut()
-    some = np.flatnonzero(~is_whole[run])
-    some = some[np.lexsort((entry[some], run[some]))]
-    hit, starts = np.unique(run[some], return_index=True)
-    for number, own in zip(hit.tolist(), np.split(entry[some], starts[1:]) if len(hit) else (), strict=True):
-        out = BitMap(own.astype(np.uint32))
-        gone.add(number, out)
-        left.add(number, BitMap(range(firsts[number], lasts[number] + 1)) - out)
-    pieces = [[runs.filter(pa.array(kept)), each.of(runs)] for kept, each in ((hits == 0, left), (is_whole, gone))]
-    stays, goes = (pa.concat_tables(each).combine_chunks() for each in pieces)
-    return stays, goes
 
 
 def _runs(rows: pa.Table) -> Iterator[tuple[Round, int, int, BitMap]]:
