@@ -23,7 +23,6 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from itertools import chain, pairwise
 from sys import getsizeof
 
@@ -34,8 +33,8 @@ from state.blocks import BITMAP, MAX_ROWS, Block, Rows, decode_block, encode_blo
 from state.buckets import MAX_BITS, MAX_TIME, DueRule, IntArray
 from state.columns import Reader, varint
 from state.errors import CorruptBytes
+from state.heads import Head
 from state.ledgers import LedgerTable
-from state.prefix import HEAD_BYTES, Head, Prefix
 from state.runs import MAX_ENTRY, MAX_LEDGER, Runs, check_arrays
 
 VERSION = 1
@@ -166,39 +165,8 @@ class Chunk:
         ledgers = self.ledgers()
         meeting = [(b, skip) for b, skip in self.pending() if b.first_key <= high and low <= b.last_key]
         parts = [self.decode(block, skip, ledgers)[0] for block, skip in meeting]
-        _check_seams(parts)
+        check_seams(parts)
         return Runs.concat(parts)
-
-    def prefix(self, horizon: int, limit: int | None = None, *, loose: bool = False, room: float = 0) -> Prefix:
-        """What is due at `horizon` (a bucket key, ms), read until there are `limit` messages. O(rows decoded).
-
-        `loose`: of a block of scattered messages, each is a run of its own.
-        `room`: such a block is kept decoded when it is taken in part, if that takes at most so often its own bytes.
-        """
-        parts: list[Runs] = []
-        next_key, head = self.first_key, self.head
-        kept: Head | None = None
-        missing, high = self.count if limit is None else limit, horizon >> self.bits
-        ledgers = cache(self.ledgers)
-        for block, skip in self.pending():
-            if missing <= 0 or block.first_key > high:
-                break
-            in_part = block.last_key > high or missing < block.count - skip
-            if head is None and in_part and block.loose and HEAD_BYTES * block.count <= room * len(block.payload):
-                head = Head.of(self.decode(block, skip, ledgers())[0].apart(), skip)
-            if head is None:
-                runs, next_key = self.decode(block, skip, ledgers(), high)
-                runs = runs.apart() if loose and block.loose else runs
-            else:
-                runs, after = head.until(skip, horizon, missing)
-                next_key = block.last_key + 1 if after is None else after >> self.bits
-            if not parts and (len(runs) == 0 or int(runs.due[0]) != self.first_due):
-                raise CorruptBytes("chunk header", "first_key is not the key of the first message")
-            parts.append(runs)
-            missing -= block.count - skip
-            kept, head = head, None
-        _check_seams(parts)
-        return Prefix(self, tuple(parts), next_key, kept)
 
     def check_invariants(self) -> None:
         """Decode everything and check it against the directory. O(rows).
@@ -256,7 +224,7 @@ class Chunk:
         return cls(bits, bool(strict), table, low, high, blocks, skip, first_key, count)
 
 
-def _check_seams(parts: list[Runs]) -> None:
+def check_seams(parts: list[Runs]) -> None:
     """Where two blocks meet inside a key, the second goes on behind the first. O(blocks)."""
     for a, b in pairwise(part for part in parts if len(part)):
         if (a.due[-1], a.ledger_ids[-1], a.last_entries[-1]) >= (b.due[0], b.ledger_ids[0], b.first_entries[0]):

@@ -232,7 +232,7 @@ class TimeBucketIndex:
         due = [i for i, chunk in enumerate(self._chunks) if chunk.first_due <= horizon]
         # Nothing at the first pop: who reads an index from bytes for each pop has no use for decoded blocks.
         room = self._room() / max(1, len(due)) if self._popped else 0
-        prefixes = [self._chunks[i].prefix(horizon, limit, loose=loose, room=room) for i in due]
+        prefixes = [Prefix.of(self._chunks[i], horizon, limit, loose=loose, room=room) for i in due]
         runs = self._together(prefixes)
         taken = [prefix.messages for prefix in prefixes]
         if limit is not None and limit < sum(taken):
@@ -265,7 +265,7 @@ class TimeBucketIndex:
             return
         chunks = [chunk for chunk in self._chunks if chunk not in finer]
         for chunk in finer:
-            prefix = chunk.prefix(horizon)
+            prefix = Prefix.of(chunk, horizon)
             rest = prefix.rest(prefix.messages)
             coarse = chunk_of_runs(self._together([prefix]), self.rule.bits, strict=True)
             chunks += [coarse] if rest is None else [coarse, rest]

@@ -3,59 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from sys import getsizeof
-from typing import TYPE_CHECKING, Self
+from functools import cache
+from typing import Self
 
-import numpy as np
-
-from state.buckets import IntArray
-from state.runs import Packing, Runs
-
-if TYPE_CHECKING:
-    from state.chunk import Chunk
-
-HEAD_BYTES = 8
-"""Bytes that a message of a head takes."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Head:
-    """A block that is taken in part, decoded: pops that follow each other closely need not decode it again.
-
-    Attributes:
-        skip: messages of the block that are not in `packed`, because they were gone before.
-        packing: how its messages are packed.
-        packed: its messages from there on, ordered, shape (n,).
-    """
-
-    skip: int
-    packing: Packing
-    packed: IntArray
-
-    @classmethod
-    def of(cls, messages: Runs, skip: int) -> Self | None:
-        """The head of these messages of a block, a run each; None where they cannot be packed. O(n)."""
-        packing = Packing.of([messages]) if len(messages) else None
-        if packing is None:
-            return None
-        packed = np.empty(len(messages), dtype=np.int64)
-        packing.pack(messages, packed)
-        return cls(skip, packing, packed)
-
-    @property
-    def nbytes(self) -> int:
-        """Live bytes, about."""
-        return getsizeof(self) + self.packed.nbytes
-
-    def until(self, skip: int, due: int, limit: int) -> tuple[Runs, int | None]:
-        """Up to `limit` messages behind the first `skip` of the block, `due` until then, and the time of the next one.
-
-        O(messages that it gives).
-        """
-        first = skip - self.skip
-        last = max(first, min(self.packing.rows_until(self.packed, due), first + limit))
-        after = None if last == len(self.packed) else self.packing.due(int(self.packed[last]))
-        return self.packing.unpack(self.packed[first:last].copy()), after
+from state.chunk import Chunk, check_seams
+from state.errors import CorruptBytes
+from state.heads import HEAD_BYTES, Head
+from state.runs import Runs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +27,38 @@ class Prefix:
     parts: tuple[Runs, ...]
     next_key: int
     head: Head | None = None
+
+    @classmethod
+    def of(cls, chunk: Chunk, horizon: int, limit: int | None = None, *, loose: bool = False, room: float = 0) -> Self:
+        """What is due of a chunk at `horizon` (a bucket key, ms), up to `limit` messages or more. O(rows decoded).
+
+        `loose`: of a block of scattered messages, each is a run of its own.
+        `room`: such a block is kept decoded when it is taken in part, if that takes at most so often its own bytes.
+        """
+        parts: list[Runs] = []
+        next_key, head = chunk.first_key, chunk.head
+        kept: Head | None = None
+        missing, high = chunk.count if limit is None else limit, horizon >> chunk.bits
+        ledgers = cache(chunk.ledgers)
+        for block, skip in chunk.pending():
+            if missing <= 0 or block.first_key > high:
+                break
+            in_part = block.last_key > high or missing < block.count - skip
+            if head is None and in_part and block.loose and HEAD_BYTES * block.count <= room * len(block.payload):
+                head = Head.of(chunk.decode(block, skip, ledgers())[0].apart(), skip)
+            if head is None:
+                runs, next_key = chunk.decode(block, skip, ledgers(), high)
+                runs = runs.apart() if loose and block.loose else runs
+            else:
+                runs, after = head.until(skip, horizon, missing)
+                next_key = block.last_key + 1 if after is None else after >> chunk.bits
+            if not parts and (len(runs) == 0 or int(runs.due[0]) != chunk.first_due):
+                raise CorruptBytes("chunk header", "first_key is not the key of the first message")
+            parts.append(runs)
+            missing -= block.count - skip
+            kept, head = head, None
+        check_seams(parts)
+        return cls(chunk, tuple(parts), next_key, kept)
 
     @property
     def messages(self) -> int:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from pipeline.config.wallclock import monotonic_ms
-
-if TYPE_CHECKING:
-    from pipeline.service.settling import Query
 
 PATIENCE_MS = 15 * 60_000
 """A store that does not answer for longer ends the stage."""
@@ -43,6 +40,14 @@ def no_answer(error: object) -> str | None:
     return next((line for line in lines if _SAID.search(line)), None)
 
 
+class Progressing(Protocol):
+    """A query of Spark's, or settle."""
+
+    @property
+    def lastProgress(self) -> Any:  # noqa: ANN401, N802 - Spark's name and kind
+        """What it said of its last batch; None: it has had none."""
+
+
 @dataclass(frozen=True)
 class Wait:
     """A stage waits for its store.
@@ -60,7 +65,7 @@ class Wait:
     pause_ms: int = _FIRST_PAUSE_MS
 
     @classmethod
-    def after(cls, last: Wait | None, ended: Query) -> Wait:
+    def after(cls, last: Wait | None, ended: Progressing) -> Wait:
         """A query has ended: the wait goes on when it has had no batch since it was started, else a new one begins."""
         if last is not None and (last.ended is ended or ended.lastProgress is None):
             return replace(last, ended=ended)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -17,9 +17,6 @@ from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, MESSAGES
 from state import LeaseTiming
-
-if TYPE_CHECKING:
-    from tests.support.programs import Taker
 
 Place = tuple[int, int]
 _HELD_MS = LeaseTiming().drain_ms
@@ -36,6 +33,22 @@ class Sent(NamedTuple):
     key: str | None
     due: int = 0
     released: Place = (0, 0)
+
+
+class Running(Protocol):
+    """A program."""
+
+    name: str
+
+
+class Subscribed(Protocol):
+    """A consumer of a program."""
+
+    subscription: str
+
+    @property
+    def program(self) -> Running:
+        """The program."""
 
 
 class Ledger:
@@ -136,22 +149,22 @@ class Notes:
         with self._lock:
             self._lock.wait_for(lambda: self.last > last, limit_s)
 
-    def got(self, taker: Taker, message: Message) -> None:
+    def got(self, taker: Subscribed, message: Message) -> None:
         """A program was handed a message."""
         self._note("got", taker, message.topic_name(), message.life, message.message_id().position,  # type: ignore[attr-defined]
                    message.redelivery_count())  # fmt: skip
 
-    def got_table(self, taker: Taker, table: pa.Table, kind: str = "got") -> None:
+    def got_table(self, taker: Subscribed, table: pa.Table, kind: str = "got") -> None:
         """The same of rows."""
         for row in table.to_pylist():
             place = row["ledger_id"], row["entry_id"]
             self._note(kind, taker, row["topic"], row["life"], place, row["redelivery_count"])
 
-    def acknowledged(self, taker: Taker, message: Message, kind: str = "ack") -> None:
+    def acknowledged(self, taker: Subscribed, message: Message, kind: str = "ack") -> None:
         """A program said that it is done with a message, or that it failed."""
         self._note(kind, taker, message.topic_name(), message.life, message.message_id().position)  # type: ignore[attr-defined]
 
-    def cumulated(self, taker: Taker, message: Message) -> set[Place]:
+    def cumulated(self, taker: Subscribed, message: Message) -> set[Place]:
         """The same of all that a consumer was handed up to a message; what that is."""
         topic, life, place = message.topic_name(), message.life, message.message_id().position  # type: ignore[attr-defined]
         mine = [
@@ -174,7 +187,7 @@ class Notes:
         with self._lock:
             self.events.append(Event("counted", upto, ",".join(sorted(who))))
 
-    def _note(self, kind: str, taker: Taker, topic: str, life: int, place: Place, count: int = 0) -> None:
+    def _note(self, kind: str, taker: Subscribed, topic: str, life: int, place: Place, count: int = 0) -> None:
         with self._lock:
             name = topic, taker.subscription
             self.events.append(

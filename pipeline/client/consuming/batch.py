@@ -7,14 +7,10 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from threading import Condition
-from typing import TYPE_CHECKING
 
 from pipeline.client.checks import checked_count, checked_timeout
 from pipeline.client.choices import ConsumerBatchReceivePolicy
-from pipeline.client.consuming.received import Received
-
-if TYPE_CHECKING:
-    from pipeline.client.consuming.topicconsumer import TopicConsumer
+from pipeline.client.consuming.received import Owner, Received
 
 
 class Batch:
@@ -81,10 +77,10 @@ class Kept:
         """The next one; None: there is none. One that has failed meanwhile comes again. The caller has the lock."""
         while self._messages:
             message = self._messages.popleft()
-            if message.consumer.tracker.holds(message):
+            if message.consumer.holds(message):
                 return message
         return None
 
-    def drop(self, topic_consumers: Collection[TopicConsumer]) -> None:
+    def drop(self, topic_consumers: Collection[Owner]) -> None:
         """Forget those of some topic consumers. The caller has the lock."""
         self._messages = deque(each for each in self._messages if each.consumer not in topic_consumers)

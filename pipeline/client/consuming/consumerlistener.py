@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Any, Protocol, Self
 
 from pipeline.client.checks import Closing, checked_timeout
 from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported, SubscriptionNotFound, Timeout
@@ -16,25 +16,22 @@ from pipeline.client.message import Message
 from pipeline.config.errors import AlreadySubscribed
 from pipeline.config.threads import end_at_exit
 
-if TYPE_CHECKING:
-    from pipeline.client.consuming.consumer import Consumer
-
 _LOG = logging.getLogger(__name__)
 _LOOK_MS, _PAUSE_S, _JOIN_S = 500, 1.0, 0.05
 _IN_THREAD = threading.local()
 """The worker whose thread it is."""
-MessageListener = Callable[["Consumer", Message], object]
-"""Gets a consumer and a message of it."""
+MessageListener = Callable[[Any, Message], object]
+"""As `pipeline.client.consuming.listeners` has it, which knows what a consumer is."""
 
 
-class ConsumerEventListener(Protocol):
-    """Is told of a failover consumer."""
+class EventListener(Protocol):
+    """As `ConsumerEventListener` there."""
 
-    def became_active(self, consumer: Consumer, partition: int) -> None:
+    def became_active(self, consumer: Any, partition: int) -> None:  # noqa: ANN401 - a consumer
         """It is the one that gets the messages of a partition (-1: of the topic)."""
         ...
 
-    def became_inactive(self, consumer: Consumer, partition: int) -> None:
+    def became_inactive(self, consumer: Any, partition: int) -> None:  # noqa: ANN401 - a consumer
         """It stands by."""
         ...
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumer import Consumer
-from pipeline.client.consuming.consumerlistener import ConsumerEventListener
+from pipeline.client.consuming.consumerlistener import EventListener
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.topicconsumer import TopicConsumer
@@ -148,9 +148,7 @@ def await_subscription(consumer: Consumer, timeout_s: float) -> None:
         raise Timeout("subscribe: the service does not run, or does not know the subscription: it", timeout_s * 1_000)
 
 
-def _telling(
-    consumer: Consumer, topic_consumer: TopicConsumer, listener: ConsumerEventListener
-) -> Callable[[bool], None]:
+def _telling(consumer: Consumer, topic_consumer: TopicConsumer, listener: EventListener) -> Callable[[bool], None]:
     # The engine has the topic consumer for as long as somebody has the consumer.
     partition, held = partition_of(topic_consumer.topic), weakref.ref(consumer)
 

@@ -31,8 +31,10 @@ def consumer_of(topic_consumers: Sequence[TopicConsumer], message: Named) -> Top
     """
     if not isinstance(message, Message | MessageId):
         raise InvalidMessage("message", message, "a message, or its id")
-    if isinstance(message, Received) and message.consumer in topic_consumers:
-        return message.consumer
+    if isinstance(message, Received):
+        own = next((each for each in topic_consumers if each is message.consumer), None)
+        if own is not None:
+            return own
     topic = message.topic_name()
     found = [topic_consumer for topic_consumer in topic_consumers if not topic or topic_consumer.topic == topic]
     if len(found) != 1:

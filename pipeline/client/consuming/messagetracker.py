@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,15 +16,12 @@ from pipeline.client.consuming.events import ACK_TIMEOUT, NACK, EventRows, runs_
 from pipeline.client.consuming.holding import Failed, Handed, Holding
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.queue import Queue
-from pipeline.client.consuming.received import Received
+from pipeline.client.consuming.received import Owner, Received
 from pipeline.client.consuming.rows import Rows
 from pipeline.client.consuming.stats import ConsumerStats
 from pipeline.storage.arrays import longs
 from state import MessageTimers, Positions, UnackedLimit
 from state.positionset import PositionSet
-
-if TYPE_CHECKING:
-    from pipeline.client.consuming.topicconsumer import TopicConsumer
 
 Place = tuple[int, int]
 """Ledger, entry."""
@@ -75,7 +71,7 @@ class MessageTracker:
 
     # ---- out
 
-    def take_one(self, consumer: TopicConsumer) -> Received | None:
+    def take_one(self, consumer: Owner) -> Received | None:
         """The next message; None when there is none, or it may not be handed out now."""
         now = self._clock.now()
         while (shown := self.queue.peek()) is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from pipeline.client.choices import ConsumerBatchReceivePolicy, ConsumerType
-from pipeline.client.consuming.consumerlistener import ConsumerEventListener, MessageListener
+from pipeline.client.consuming.consumerlistener import EventListener, MessageListener
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.subscriptions.policies import Policies
 from state import SubscriptionType
@@ -45,7 +45,7 @@ class ConsumerOptions:
     negative_ack_redelivery_delay_ms: int | None = None
     priority: int = 0
     batch_receive_policy: ConsumerBatchReceivePolicy = _BATCH
-    consumer_event_listener: ConsumerEventListener | None = None
+    consumer_event_listener: EventListener | None = None
     stats_interval_s: int = 0
 
     def under(self, policies: Policies) -> Self:

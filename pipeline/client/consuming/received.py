@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -12,10 +12,6 @@ from pipeline.client.consuming.rows import Rows
 from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
 from pipeline.client.schema import Schema
-
-if TYPE_CHECKING:
-    from pipeline.client.consuming.topicconsumer import TopicConsumer
-
 
 _MOST_ROWS, _MOST_BYTES = 1_024, 1 << 20
 
@@ -62,12 +58,27 @@ class Window:
         return values
 
 
+class Owner(Protocol):
+    """The consumer of one topic that got a message."""
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+
+    @property
+    def life(self) -> int:
+        """The life of the subscription in which it gets messages."""
+
+    def holds(self, message: Received) -> bool:
+        """Whether it has a message, and nobody has settled it."""
+
+
 class Received(Message):
     """A message of a window. What is seldom asked for is looked up in its row then."""
 
     __slots__ = ("_known", "_number", "_window", "consumer", "life")
 
-    def __init__(self, window: Window, number: int, schema: Schema, consumer: TopicConsumer) -> None:
+    def __init__(self, window: Window, number: int, schema: Schema, consumer: Owner) -> None:
         """A row of a window.
 
         Args:

@@ -12,6 +12,7 @@ from deltalake.exceptions import DeltaError
 from pipeline.client.consuming.events import EventRows
 from pipeline.client.consuming.messagetracker import MessageTracker
 from pipeline.client.consuming.options import ConsumerOptions
+from pipeline.client.consuming.received import Received
 from pipeline.client.consuming.rows import Rows
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.following.closedlog import Key
@@ -161,6 +162,10 @@ class TopicConsumer:
         if life > max(self.life, self.over):
             event_rows = EventRows((*self.named, life), self.options.consumer_name, _NO_SESSION)
             self._logs.writer.add(event_rows.acks(positions, self._logs.clock.wall()))
+
+    def holds(self, message: Received) -> bool:
+        """Whether it has a message that was handed out, and nobody has settled it."""
+        return self.tracker.holds(message)
 
     def leave(self) -> None:
         """Say the last things: what was acknowledged, and that it is gone."""

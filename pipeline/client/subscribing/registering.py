@@ -19,7 +19,7 @@ from pipeline.client.choices import (
     ConsumerType,
     InitialPosition,
 )
-from pipeline.client.consuming.consumerlistener import ConsumerEventListener, MessageListener
+from pipeline.client.consuming.listeners import ConsumerEventListener, MessageListener
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.exceptions import InvalidConfiguration
 from pipeline.client.schema import BytesSchema, Schema
