@@ -149,7 +149,7 @@ def test_an_import_that_dies_goes_on(root: str, pulsar: Broker, monkeypatch: pyt
         if after == "commit":
             dies_in(patched, "_take")
         else:
-            patched.setattr("pipeline.moving.pulsar.append", _failing_at_second())
+            patched.setattr("pipeline.moving.places.append", _failing_at_second())
         with pytest.raises(Killed):
             last(take(root, wanted(pulsar, topic), chunk=3))
     assert inbox(root) == names[: 6 if after == "commit" else 3]
