@@ -159,7 +159,9 @@ def maintain(warehouse: Warehouse, upkeep: Upkeep, now_ms: int, cut: Collection[
     Raises:
         StageRunning: another round is on its way.
     """
-    warehouse, steps = warehouse.within(own_session(warehouse.spark)), _Steps()
+    steps = _Steps()
+    if warehouse.session is not None:
+        warehouse = warehouse.within(own_session(warehouse.session))
     with _lock(warehouse).held():
         deleted = _forget(warehouse, upkeep, now_ms, steps)
         for table in TABLES:

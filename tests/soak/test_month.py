@@ -96,7 +96,6 @@ class Month:
         with ExitStack() as patches:
             patches.enter_context(patch("pipeline.maintenance.rounds.vacuum", vacuum_at_once))
             patches.enter_context(patch("pipeline.maintenance.rounds._REPLAYED_MS", 0))
-            patches.enter_context(patch("pipeline.maintenance.rounds.own_session", lambda spark: spark))
             return list(maintain(self.stages.warehouse, UPKEEP, wall_ms() + SECOND_MS))
 
     def sizes(self, day: int, seconds: float) -> Sizes:

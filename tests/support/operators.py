@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from shutil import copytree, rmtree
-from unittest.mock import patch
 
 from deltalake import DeltaTable
 from hypothesis import strategies as st
@@ -90,8 +89,7 @@ class Operators(RuleBasedStateMachine):
     @rule()
     def maintain(self) -> None:
         """A whole round: what is settled and old goes, and so does each file that nobody needs."""
-        with patch("pipeline.maintenance.rounds.own_session", lambda session: session):
-            done = sharply(self.stages.warehouse, RETAIN_MS)
+        done = sharply(self.stages.warehouse, RETAIN_MS)
         failed = {name: each.failed for name, each in done.items() if each.failed}
         assert failed.keys() <= self.left_to_spark(), failed
 

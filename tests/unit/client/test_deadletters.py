@@ -16,7 +16,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pipeline.client.subscribing import deadletters
 from pipeline.client.subscribing.deadletters import NotedAhead, dead_letters, put_back
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe
-from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.deltars import append, open_table, path_of
 from pipeline.subscriptions.policies import Policies
 from schemas import INBOX, MESSAGES
 from tests.support.client import message_row, new_warehouse, put
@@ -73,7 +73,7 @@ def test_each_is_put_back_once(root: str, monkeypatch: pytest.MonkeyPatch) -> No
     """A part first, the rest later, and nothing then; what comes after is put back as well."""
     monkeypatch.setattr(deadletters, "_AT_ONCE", 2)
     assert list(put_back(root, DEAD, ORIGIN, 3)) == [2, 1]
-    assert [each.position for each in dead_letters(root, DEAD)] == [(9, 1), (9, 2)]
+    assert [each.position for each in dead_letters(root, DEAD, origin=ORIGIN)] == [(9, 1), (9, 2)]
     assert len(list(dead_letters(root, DEAD, every=True))) == 5
     assert list(put_back(root, DEAD, ORIGIN)) == [2]
     assert list(put_back(root, DEAD, ORIGIN)) == []
@@ -87,7 +87,7 @@ def test_of_two_processes_each_letter_is_put_back_by_one(
     root: str, monkeypatch: pytest.MonkeyPatch, own: int | None, other: int | None
 ) -> None:
     """One looks for letters, the other one commits: what the first one had found came twice."""
-    write, began = deadletters.append, list[int]()
+    write, began = append, list[int]()
 
     def after_the_other(*where: Any, **how: Any) -> int:  # noqa: ANN401 - as it is called
         if not began:

@@ -53,7 +53,7 @@ def test_more_positions_than_the_driver_takes_are_encoded_by_executors_that_have
     ingest = Ingest.__new__(Ingest)
     vars(ingest).update(
         _settings=Settings(driver_rows=driver_rows),
-        _warehouse=SimpleNamespace(spark=SimpleNamespace(sparkContext=SimpleNamespace(master=master))),
+        _warehouse=SimpleNamespace(session=SimpleNamespace(sparkContext=SimpleNamespace(master=master))),
         _log=SimpleNamespace(files=lambda _: FILES[:1]),
     )
     assert ingest._encodes_here([Bounds(first_due=1_000, last_due=1_499)]) is here
