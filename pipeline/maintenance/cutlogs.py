@@ -30,7 +30,7 @@ from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.backlog import hidden_since
 from pipeline.dispatch.prepared import PreparedStore
-from pipeline.maintenance.readers import unread_from
+from pipeline.maintenance.readers import begun_batch, unread_from
 from pipeline.settle.plan import PlanFile
 from pipeline.storage.files import Files
 from pipeline.subscriptions.sinkplaces import SinkPlaces
@@ -235,10 +235,13 @@ def _unfinished(warehouse: Warehouse) -> int:
     """
     last = last_commit(warehouse, CURSORS, SETTLE)
     noted = PlanFile(warehouse.files, warehouse.checkpoint(SETTLE)).plan
-    if noted is None:
+    if noted is not None:
+        return sys.maxsize if last is not None and noted.batch <= last.batch else noted.segments
+    if last is not None:
         # Without a checkpoint nobody knows whether a batch was begun behind the last one.
-        return sys.maxsize if last is None else int(last.note["segments"])
-    return sys.maxsize if last is not None and noted.batch <= last.batch else noted.segments
+        return int(last.note["segments"])
+    begun = begun_batch(warehouse)
+    return sys.maxsize if begun is None else begun.segments
 
 
 def _accounted(warehouse: Warehouse) -> int:

@@ -81,8 +81,8 @@ def begun_batch(warehouse: Warehouse) -> Settling | None:
     files = warehouse.files
     noted = PlanFile(files, warehouse.checkpoint(SETTLE)).plan
     last = last_commit(warehouse, CURSORS, SETTLE)
-    if noted is None and (last is None or "begin" not in last.note):
-        # Settle has done nothing, or an earlier version of it, which noted no plan.
+    if noted is None and (not acknowledging(warehouse) if last is None else "begin" not in last.note):
+        # Settle has begun nothing that it would finish, or an earlier version of it noted no plan.
         return None
     done = None if last is None else Settling.of_note(last.note)
     plans = [noted] if noted is not None else written(files, warehouse.root, done)

@@ -123,14 +123,10 @@ def unfinished(plans: Iterable[Plan], last: Plan | None, reached: Callable[[Plan
 
 
 def written(files: Files, root: str, last: Plan | None) -> list[Plan]:
-    """The plans of the last batches in the tables that are written before `cursors`, when the checkpoint is lost.
-
-    Nothing before the first batch in `cursors`: settle begins anew then.
-    """
-    if last is None:
-        return []
+    """The plans of the last batches in the tables that are written before `cursors`, when the checkpoint is lost."""
     # `segments` is ingest's: far back there may be none of settle's.
-    paths = {f"{root}/{table.name}": last.segments if table is SEGMENTS else -1 for table in WRITTEN}
+    since = -1 if last is None else last.segments
+    paths = {f"{root}/{table.name}": since if table is SEGMENTS else -1 for table in WRITTEN}
     notes = (last_note(files, path, SETTLE, newest(files, path), after) for path, after in paths.items())
     return [Plan.of_note(each.note) for each in notes if each is not None]
 

@@ -136,10 +136,10 @@ class Settle:
 
     def _unfinished(self) -> Plan | None:
         """The plan of a batch that was begun and is not in `cursors`."""
-        begun = self._last or self._noted.plan
-        if self._writes is None and (begun or self._registry.at(self._registry.version()).acknowledging):
+        followed = self._last or self._noted.plan or self._moves.any
+        if self._writes is None and (followed or self._registry.at(self._registry.version()).acknowledging):
             self._writes = Writes(self._warehouse, self.owner, self._after(), self._observe)
-            if begun is None:
+            if self._last is None and self._noted.plan is None:
                 self.owner = self._writes.take_over()
             # Of a checkpoint that is lost the commits still know the plan.
             self._written = [*self._writes.plans()]

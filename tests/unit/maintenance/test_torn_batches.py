@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
 
@@ -10,6 +11,7 @@ import pytest
 pytest.importorskip("deltalake", reason="settle needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="settle needs requirements/all.lock")
 
+from pipeline.client.commanding.commands import reschedule
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.settings import SECOND_MS
 from pipeline.config.stages import SETTLE
@@ -83,6 +85,46 @@ def test_the_first_batch_of_all_that_died_with_its_checkpoint_is_finished(tmp_pa
     assert retries(found) == 1
     (opened,) = found._body(SETTLE)._opened.values()
     assert opened.outstanding.counts.waiting == 1
+
+
+def test_the_first_batch_of_all_that_died_with_its_checkpoint_keeps_what_it_needs(tmp_path: Path) -> None:
+    """Settle goes on from its plan. It found no plan any more, or not what that reads."""
+    found = Stages(str(tmp_path / "warehouse"))
+    shorten_logs(found.root)
+    subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True)))
+    found.instant = T0
+    assert found.ingest()
+    later(found, "m")
+    nack(found)
+    found.die_after("settle.segments")
+    assert not found.settle()
+    known, written = settled_upto(found.warehouse), begins(found)
+    rmtree(found.warehouse.checkpoint(SETTLE))
+    for number in range(8):
+        later(found, f"later {number}")
+    assert settled_upto(found.warehouse) == known
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("pipeline.maintenance.cutlogs.unread_from", lambda *_: 99)
+        cut_log(found.warehouse, SEGMENTS, wall_ms() + SECOND_MS)
+    assert begins(found) <= written + 4
+    assert found.settle()
+    assert retries(found) == 1
+
+
+def test_a_first_batch_that_gave_a_message_another_due_time_is_finished_too(tmp_path: Path) -> None:
+    """Nobody acknowledges here. What was put into the index was put there once more."""
+    found = Stages(str(tmp_path / "warehouse"))
+    subscribe(found.root, Subscription("t", "s", tick_ms=1))
+    found.instant = T0
+    assert found.ingest()
+    assert found.ingest(message("m", "t", after=60_000) | {"message_key": "k"})
+    assert reschedule(found.root, "t", to=datetime.fromtimestamp(T0 / 1_000 + 120, UTC), key="k").command_id
+    found.die_after("settle.segments")
+    assert not found.settle()
+    rmtree(found.warehouse.checkpoint(SETTLE))
+    found.instant += SECOND_MS
+    assert found.settle()
+    assert retries(found) == 1
 
 
 def test_a_batch_that_died_with_its_checkpoint_keeps_what_it_reads_though_nobody_acknowledges_any_more(
