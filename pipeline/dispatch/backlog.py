@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
 
 from pipeline.config.stages import DISPATCH
 from pipeline.delta.logs.entries import entry, newest
@@ -290,7 +291,8 @@ def taken_since(warehouse: Warehouse, shown: Commit | None) -> pa.Table | None:
             names += [unquote(each["remove"]["path"]) for each in actions if "remove" in each]
     try:
         return read_files(warehouse, HELD, names) if names else _KINDS.empty_table()
-    except FileNotFoundError:
+    except (FileNotFoundError, AnalysisException):
+        # The latter is what Spark says where only it reaches the files.
         return None
 
 

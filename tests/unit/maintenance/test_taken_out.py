@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 pytest.importorskip("deltalake", reason="dispatch needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="dispatch needs requirements/all.lock")
+
+from pyspark.errors import AnalysisException
 
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
@@ -16,12 +19,13 @@ from pipeline.config.stages import DISPATCH
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import open_table
 from pipeline.delta.logs.entries import newest
-from pipeline.delta.writing.oncewriter import Sink
+from pipeline.delta.writing.oncewriter import Sink, last_commit
+from pipeline.dispatch.backlog import taken_since
 from pipeline.maintenance.cutlogs import cut_log
 from pipeline.maintenance.retention import raise_mark
 from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
-from schemas import HELD
+from schemas import DELIVERIES, HELD
 from tests.support.stream import message
 from tests.support.without_jvm import Stages
 
@@ -79,3 +83,17 @@ def test_the_log_of_held_stays_from_where_something_was_taken_out(stages: Stages
         entries = Path(stages.root, HELD.name, "_delta_log").glob("*.json")
         begins.append(min(int(each.stem) for each in entries) > last.note["since"])
     assert begins == [False, True]
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(), AnalysisException("[PATH_NOT_FOUND]")], ids=["here", "spark"])
+def test_what_was_taken_out_is_unknown_when_a_file_of_it_is_gone(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """The mark stays, and a rebuild looks further back. In HDFS, which only Spark reaches, both ended."""
+    shown = last_commit(stages.warehouse, DELIVERIES, DISPATCH)
+    found = taken_since(stages.warehouse, shown)
+    assert found is not None
+    assert found.num_rows
+    monkeypatch.setattr("pipeline.dispatch.backlog.read_files", Mock(side_effect=error))
+    assert taken_since(stages.warehouse, shown) is None
+    assert not marked(stages)
