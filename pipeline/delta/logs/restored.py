@@ -88,23 +88,30 @@ def restored_since_note(files: Files, path: str, table: Table) -> int | None:
 
     The log is read back to that note, which mostly is its last entry.
     """
-    if table.writer not in ALL_STAGES:
-        return None
-    versions, version = list[Version](), newest(files, path)
+    return restore_among(_since_note(files, path, newest(files, path))) if table.writer in ALL_STAGES else None
+
+
+def _since_note(files: Files, path: str, version: int) -> list[Version]:
+    """The versions up to one, back to the last note of a stage."""
+    found = list[Version]()
     for actions in commits(files, path, version):
         if note_of(actions) is not None:
             break
-        versions.append((version, actions))
+        found.append((version, actions))
         version -= 1
-    return restore_among(versions)
+    return found
 
 
-def refuse_restored(path: str, table: Table, versions: Iterable[Version]) -> None:
+def refuse_restored(files: Files, path: str, table: Table, versions: Sequence[Version]) -> None:
     """Refuse a table that somebody restored while a stage ran, by the versions that came meanwhile.
+
+    A RESTORE may take back what others did before these versions: then it is none, as for a start.
 
     Raises:
         TableRestored: somebody did.
     """
     restored = restore_among(versions) if table.writer in ALL_STAGES else None
+    if restored is not None and all(note_of(actions) is None for _, actions in versions):
+        restored = restore_among(_since_note(files, path, versions[-1][0]))
     if restored is not None:
         raise TableRestored(table.name, restored, path)

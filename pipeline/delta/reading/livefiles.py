@@ -71,9 +71,10 @@ class LiveFiles(Generic[T]):
 
     def _follow(self, log: TableLog) -> None:
         newest = entries.newest(self._files, self._path, self._version)
-        for version in range(self._version + 1, newest + 1):
-            actions = entries.actions(self._files, self._path, version)
-            refuse_restored(self._path, self._table, [(version, actions)])
+        behind = range(self._version + 1, newest + 1)
+        versions = [(version, entries.actions(self._files, self._path, version)) for version in behind]
+        refuse_restored(self._files, self._path, self._table, versions)
+        for version, actions in versions:
             if entries.changes_table(actions):
                 check_features(self._table.name, log.head())
             follow(self._held, actions, self._kept)

@@ -267,7 +267,7 @@ class Appender:
             ]
             for _, actions in versions:
                 self._notice(actions)
-            refuse_restored(self._path, self._table, versions)
+            refuse_restored(self._files, self._path, self._table, versions)
         else:
             # Cut up to a version behind the last one that we know: all that is left is others'.
             self._take_note()

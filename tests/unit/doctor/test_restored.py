@@ -69,6 +69,19 @@ def test_a_stage_that_runs_ends_when_a_table_that_it_needs_was_restored(stages: 
         stages.ingest(message("newer", "t")) if stage == "ingest" else stages.dispatch()
 
 
+@pytest.mark.parametrize("looked", [False, True])
+def test_a_stage_that_runs_bears_a_restore_that_takes_back_what_others_did(stages: Stages, *, looked: bool) -> None:
+    """As a start does, whether or not it has looked meanwhile. It ended, and said to delete the rows once more."""
+    assert stages.ingest(message("one", "t", after=1_000), message("two", "t", after=4_000))
+    version = open_table(stages.root, MESSAGES).version()
+    open_table(stages.root, MESSAGES).delete("payload = X'30'")
+    if looked:
+        go(stages, 3)
+    restore(stages, MESSAGES, version)
+    go(stages, 6)
+    assert all(came(stages)[each, 0] == 1 for each in (b"one", b"two"))
+
+
 @pytest.mark.parametrize("table", [REDELIVERY, INBOX], ids=lambda table: table.name)
 def test_rows_that_a_restore_brings_back_are_not_taken_again(stages: Stages, table: Table) -> None:
     """They were appended once, before somebody deleted them."""
