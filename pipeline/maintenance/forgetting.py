@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -31,7 +31,10 @@ from schemas import CURSORS, LEFT, SEGMENTS, SUBSCRIPTIONS
 _CHANGES = """
     SELECT topic, subscriptions, marker, first_ledger, loaded_until FROM {rows} WHERE first_ledger IS NOT NULL
 """
-_ENDED = "SELECT DISTINCT topic, subscription FROM registry WHERE NOT active AND subscription <> ''"
+_ENDED = """
+    SELECT topic, subscription FROM registry WHERE subscription <> ''
+    GROUP BY topic, subscription HAVING MAX(CASE WHEN active THEN 1 ELSE 0 END) = 0
+"""
 _NAMED = 100
 """So many names are in the condition of a deletion."""
 Place = tuple[int, int]
@@ -123,6 +126,8 @@ class Forgotten:
 
 def forgotten(warehouse: Warehouse, mark: SettledMark) -> Forgotten:
     """What is forgotten: what was old when all below a mark became due."""
+    # First: whoever joins after this look has not ended at it.
+    ended = _ended_names(warehouse)
     rows = ask(warehouse, SEGMENTS, _CHANGES)
     changes = [
         Change(
@@ -135,12 +140,12 @@ def forgotten(warehouse: Warehouse, mark: SettledMark) -> Forgotten:
         for each in row["subscriptions"] or ()
         if row["marker"] is not None
     ]
-    unnoticed = _unnoticed(warehouse, {each.name for each in changes})
+    unnoticed = ended - {each.name for each in changes}
     return replace(Forgotten.of(changes, mark.due_ms, _passed(warehouse)), unnoticed=unnoticed)
 
 
-def _unnoticed(warehouse: Warehouse, noticed: Collection[Name]) -> frozenset[Name]:
-    """Who had left the registry when ingest last looked at it, and has no marker row: it came and left in between."""
+def _ended_names(warehouse: Warehouse) -> frozenset[Name]:
+    """Who was not active any more when ingest last looked. Without a marker row it came and left in between."""
     last = last_commit(warehouse, SEGMENTS, INGEST)
     version = None if last is None else last.note.get("registry")
     path = warehouse.path(SUBSCRIPTIONS)
@@ -148,7 +153,7 @@ def _unnoticed(warehouse: Warehouse, noticed: Collection[Name]) -> frozenset[Nam
         return frozenset()
     # None when its files are gone: then in the next round.
     rows = read_here(warehouse.files, path, version, lambda opened: query(_ENDED, registry=opened)) or ()
-    return frozenset((row["topic"], row["subscription"]) for row in rows) - frozenset(noticed)
+    return frozenset((row["topic"], row["subscription"]) for row in rows)
 
 
 def _passed(warehouse: Warehouse) -> int:
@@ -165,7 +170,7 @@ def _passed(warehouse: Warehouse) -> int:
 def forget_lines(warehouse: Warehouse, names: Iterable[Name]) -> int:
     """Delete the lines of the registry, and the history, of subscriptions that are forgotten; give of how many.
 
-    Whoever registers meanwhile is faster: the rest waits for the next round. A name that has come back keeps its line.
+    Whoever registers meanwhile is faster: the rest waits for the next round. A name that has come back keeps all.
     """
     if warehouse.files.readable(warehouse.path(SUBSCRIPTIONS)) is None:
         return 0

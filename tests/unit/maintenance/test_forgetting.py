@@ -198,6 +198,16 @@ def test_who_came_and_left_between_two_looks_of_ingest_is_forgotten(stages: Stag
     )
 
 
+def test_an_active_line_keeps_its_history_though_no_marker_tells_of_it(stages: Stages) -> None:
+    """Nobody can join by it until somebody has mended it. Its history went as if it had left."""
+    subscribe(stages.root, Subscription("t", "s", policies=Policies(ack=True)))
+    open_table(stages.root, SUBSCRIPTIONS).update(updates={"tick_ms": "0"}, predicate="active")
+    take(stages, message("m", "t"))
+    assert lines(stages) == 2
+    forget(stages, SettledMark())
+    assert lines(stages) == 2
+
+
 def begins(stages: Stages) -> int:
     """The first entry of the log of the registry, once maintenance has cut it."""
     cut_log(stages.warehouse, SUBSCRIPTIONS, wall_ms() + 1_000)
