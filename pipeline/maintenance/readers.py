@@ -16,6 +16,7 @@ from pipeline.ingest.plan import Plan
 from pipeline.settle.plan import Plan as Settling
 from pipeline.settle.plan import PlanFile, reached, unfinished, written
 from pipeline.settle.registry import acknowledging
+from pipeline.settle.undone import begins_behind
 from pipeline.storage.files import Files
 from schemas import (
     COMMANDS,
@@ -85,7 +86,8 @@ def begun_batch(warehouse: Warehouse) -> Settling | None:
         # Settle has begun nothing that it would finish, or an earlier version of it noted no plan.
         return None
     done = None if last is None else Settling.of_note(last.note)
-    plans = [noted] if noted is not None else written(files, warehouse.root, done)
+    behind = begins_behind(warehouse) if done is None else done.segments
+    plans = [noted] if noted is not None else written(files, warehouse.root, behind)
     return unfinished(plans, done, lambda plan: reached(files, warehouse.root, plan))
 
 

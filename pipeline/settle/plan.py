@@ -122,11 +122,12 @@ def unfinished(plans: Iterable[Plan], last: Plan | None, reached: Callable[[Plan
     return newest if follows else None
 
 
-def written(files: Files, root: str, last: Plan | None) -> list[Plan]:
-    """The plans of the last batches in the tables that are written before `cursors`, when the checkpoint is lost."""
-    # `segments` is ingest's: far back there may be none of settle's.
-    since = -1 if last is None else last.segments
-    paths = {f"{root}/{table.name}": since if table is SEGMENTS else -1 for table in WRITTEN}
+def written(files: Files, root: str, behind: int) -> list[Plan]:
+    """The plans of the last batches in the tables that are written before `cursors`, when the checkpoint is lost.
+
+    `segments` is ingest's: far back there may be none of settle's. It is looked at `behind` a version.
+    """
+    paths = {f"{root}/{table.name}": behind if table is SEGMENTS else -1 for table in WRITTEN}
     notes = (last_note(files, path, SETTLE, newest(files, path), after) for path, after in paths.items())
     return [Plan.of_note(each.note) for each in notes if each is not None]
 

@@ -41,6 +41,7 @@ from pipeline.settle.moves import Moves
 from pipeline.settle.plan import Plan, PlanFile, Upto, check_read, newest_of, reached, unfinished
 from pipeline.settle.registry import listeners, wrong_lines
 from pipeline.settle.sources import Source, refused_files
+from pipeline.settle.undone import begins_behind
 from pipeline.settle.writes import Writes
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.commands import READ, moves
@@ -154,7 +155,7 @@ class Settle:
     def _after(self) -> int:
         """The version of `segments` behind which a batch may have written that is not in `cursors`."""
         known = [each.segments for each in (self._noted.plan, self._last) if each is not None]
-        return min(known, default=-1)
+        return min(known) if known else begins_behind(self._warehouse)
 
     def _plan(self, instant: int, *, patient: bool) -> Plan | None:
         """What there is to take now; None: nothing, or nobody acknowledges."""

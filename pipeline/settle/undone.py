@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline.config.stages import SETTLE
-from pipeline.delta.logs.entries import reaches_back
+from pipeline.delta.logs.entries import newest, reaches_back
 from pipeline.delta.logs.notes import Commit
 from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
@@ -30,8 +30,7 @@ def undone(warehouse: Warehouse) -> tuple[int, int] | None:
     end = 0 if put is None else put.batch
     if not reaches_back(files, warehouse.path(SEGMENTS), done.segments):
         # The copy took long, and maintenance has cut the log meanwhile. Or settle had nothing to do for long.
-        (row,) = ask(warehouse, SEGMENTS, _LAST)
-        end = max(end, int(row["last"] or 0))
+        end = max(end, _last_of_rows(warehouse))
     if put is not None and done.batch < end == put.batch and _is_torn(warehouse, put, done):
         # Settle finds that commit, too, and does not put its retries there again.
         end -= 1
@@ -47,3 +46,18 @@ def _is_torn(warehouse: Warehouse, put: Commit, done: Plan) -> bool:
     plans += [] if noted is None else [noted]
     torn = unfinished(plans, done, lambda plan: reached(files, warehouse.root, plan))
     return torn is not None and torn.batch == put.batch
+
+
+def begins_behind(warehouse: Warehouse) -> int:
+    """The version of `segments` behind which the first batch of all may have written, of which `cursors` knows nothing.
+
+    Mostly it has not, and nobody reads back a log that is ingest's.
+    """
+    version = newest(warehouse.files, warehouse.path(SEGMENTS))
+    return -1 if _last_of_rows(warehouse) else version
+
+
+def _last_of_rows(warehouse: Warehouse) -> int:
+    """The last batch that has put something into `segments`, by the rows there; 0: none has."""
+    (row,) = ask(warehouse, SEGMENTS, _LAST)
+    return int(row["last"] or 0)
