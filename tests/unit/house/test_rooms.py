@@ -152,3 +152,11 @@ def test_a_planted_way_between_rooms_is_reported(name: str, source: str) -> None
 def test_an_allowed_way_between_rooms_is_not_reported(name: str, source: str) -> None:
     """Downstairs, inside a room, and tests of what a room keeps to itself."""
     assert broken_rooms(Module(name, source)) == []
+
+
+def test_no_tables_lie_beside_the_rooms() -> None:
+    """A test that writes into the current folder leaves them there, and the next commit takes them along."""
+    ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text(encoding="utf-8").split()}
+    known = {*PROJECT, "benchmarks", "conf", "docs", "requirements", "tests"} | ignored
+    folders = (path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "." and path.name not in known)
+    assert [path.name for path in folders if any(path.rglob("_delta_log"))] == []
