@@ -108,10 +108,10 @@ def still_open(runs: pa.Table, closed: pa.Table, settings: Settings) -> pa.Table
     """
     of_first = pc.equal(runs.column("redelivery_count"), 0)
     again, keys = runs.filter(pc.invert(of_first)), [*KEYS, "first_entry"]
-    rows_of_subscriptions = closed.join(again.select(KEYS), list(KEYS), join_type="left semi")
-    if not rows_of_subscriptions.num_rows:
+    concerned = closed.join(again.select(KEYS), list(KEYS), join_type="left semi")
+    if not concerned.num_rows:
         return runs
-    gone = _single(rows_of_subscriptions, settings.driver_rows).select(keys)
+    gone = _single(concerned, settings.driver_rows).select(keys)
     left = _single(again, settings.driver_rows).join(gone, keys, join_type="left anti")
     return pa.concat_tables([runs.filter(of_first), left.select(runs.column_names)]).combine_chunks()
 

@@ -229,10 +229,10 @@ def _messages(
             place = np.minimum(np.searchsorted(ledgers, ledger), len(ledgers) - 1)
             key = (place << ENTRY_BITS) | entry
             at = np.minimum(np.searchsorted(wanted, key), len(wanted) - 1)
-            rows_of_subscriptions = np.flatnonzero((ledgers[place] == ledger) & (wanted[at] == key))
-            if len(rows_of_subscriptions):
-                keys.append(key[rows_of_subscriptions])
-                yield group, inside[rows_of_subscriptions]
+            hits = np.flatnonzero((ledgers[place] == ledger) & (wanted[at] == key))
+            if len(hits):
+                keys.append(key[hits])
+                yield group, inside[hits]
 
     return Gathered.read(MESSAGES, groups(), most), np.concatenate(keys)
 
