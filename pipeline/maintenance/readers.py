@@ -82,13 +82,16 @@ def begun_batch(warehouse: Warehouse) -> Settling | None:
     files = warehouse.files
     noted = PlanFile(files, warehouse.checkpoint(SETTLE)).plan
     last = last_commit(warehouse, CURSORS, SETTLE)
-    if noted is None and (not acknowledging(warehouse) if last is None else "begin" not in last.note):
-        # Settle has begun nothing that it would finish, or an earlier version of it noted no plan.
+    if noted is None and last is not None and "begin" not in last.note:
+        # An earlier version of settle, which noted no plan.
         return None
     done = None if last is None else Settling.of_note(last.note)
     behind = begins_behind(warehouse) if done is None else done.segments
     plans = [noted] if noted is not None else written(files, warehouse.root, behind)
-    return unfinished(plans, done, lambda plan: reached(files, warehouse.root, plan))
+    begun = unfinished(plans, done, lambda plan: reached(files, warehouse.root, plan))
+    # Settle looks for its first batch when somebody acknowledges.
+    known = begun is None or noted is not None or last is not None or acknowledging(warehouse)
+    return begun if known else None
 
 
 def _settled(warehouse: Warehouse) -> dict[str, int] | None:

@@ -111,6 +111,22 @@ def test_the_first_batch_of_all_that_died_with_its_checkpoint_keeps_what_it_need
     assert retries(found) == 1
 
 
+def test_a_first_batch_that_nobody_will_finish_holds_nothing(tmp_path: Path) -> None:
+    """Nobody acknowledges any more, so settle does not look for it. Nothing would be deleted for ever."""
+    found = Stages(str(tmp_path / "warehouse"))
+    subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True)))
+    found.instant = T0
+    assert found.ingest()
+    later(found, "m")
+    nack(found)
+    found.die_after("settle.segments")
+    assert not found.settle()
+    rmtree(found.warehouse.checkpoint(SETTLE))
+    assert settled_upto(found.warehouse) is not None
+    unsubscribe(found.root, "t", "s")
+    assert settled_upto(found.warehouse) is None
+
+
 def test_a_first_batch_that_gave_a_message_another_due_time_is_finished_too(tmp_path: Path) -> None:
     """Nobody acknowledges here. What was put into the index was put there once more."""
     found = Stages(str(tmp_path / "warehouse"))
