@@ -25,7 +25,7 @@ from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.delta.reading.messagelog import MessageLog
 from pipeline.delta.smallqueries import ask, frame_of
 from pipeline.delta.warehouse import Warehouse
-from pipeline.delta.writing.oncewriter import Sink
+from pipeline.delta.writing.oncewriter import Sink, last_commit
 from pipeline.dispatch.backlog import finish, taken_since
 from pipeline.dispatch.closed import Closed, ClosedLog
 from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore, Visible
@@ -99,6 +99,11 @@ class Held:
         return self.waiting if self.whole else ()
 
     @property
+    def changes(self) -> bool:
+        """Whether one of the batches changes the table `held`."""
+        return any(each.held is not None for each in self.waiting)
+
+    @property
     def top(self) -> int:
         """The highest number of a part."""
         return max([self.visible.top, *(part.number for each in self.waiting for part in each.parts)])
@@ -163,7 +168,10 @@ def restore(warehouse: Warehouse, settings: Settings, timeline: Timeline) -> Non
         raise TableBehind(DISPATCH, PREPARED, held.visible.top, held.top)
     if held.broken:
         last = max(held.waiting, key=lambda each: each.source)
-        work.look(held, Wanted(last.source, last.owner, last.batch, held.due_from))
+        first = min(part.first_due for each in held.waiting for part in each.parts)
+        # A batch that changed `held` may have been due long before in all that it has, and not in that alone.
+        begins = {name: max(ms, first) for name, ms in work.begins().items()} if held.changes else {}
+        work.look(held, Wanted.back_to(last.source, last.owner, last.batch, held.due_from, begins))
 
 
 def restore_all(warehouse: Warehouse, settings: Settings, timeline: Timeline, furthest: Commit | None = None) -> Offset:
@@ -184,7 +192,9 @@ def restore_all(warehouse: Warehouse, settings: Settings, timeline: Timeline, fu
     """
     work = _Restoring(warehouse, settings, timeline)
     held, files, redelivery = work.held(), warehouse.files, warehouse.path(REDELIVERY)
-    commits = [each for each in (work.deliveries.last, furthest) if each is not None]
+    # What a batch was to do to `held` is done by now.
+    last = work.deliveries.last, furthest, last_commit(warehouse, HELD, DISPATCH)
+    commits = [each for each in last if each is not None]
     places = [(_source(each), each.batch, each.owner) for each in commits]
     places += [(each.source, each.batch, each.owner) for each in held.waiting]
     upto, batch, owner = max(places, default=(_NOWHERE, 0, _RESTORED))

@@ -5,6 +5,7 @@ The stages of these tests need no JVM; the rebuild has the session.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,15 +17,18 @@ from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import TableBehind
 from pipeline.config.options import Options
+from pipeline.config.settings import Settings
 from pipeline.config.stages import DISPATCH
+from pipeline.config.timeline import timeline
 from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
+from pipeline.dispatch.restore import restore
 from pipeline.service.rebuild import rebuild
 from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark, raise_to
-from schemas import CONSUMER_EVENTS, DELIVERIES, REJECTED_DISPATCH
+from schemas import CONSUMER_EVENTS, DELIVERIES, HELD, REJECTED_DISPATCH
 from tests.support.stream import at, message
 from tests.support.without_jvm import VIRTUAL, Stages
 
@@ -79,6 +83,12 @@ class Job:
         """What is noted of prepared deliveries is gone."""
         for note in self.notes():
             note.unlink()
+
+    def lose_files(self) -> None:
+        """The files of prepared deliveries are gone."""
+        for note in self.notes():
+            for file in (file for part in json.loads(note.read_text())["parts"] for file in part["files"]):
+                Path(self.root, DELIVERIES.name, file["path"]).unlink()
 
     def notes(self) -> list[Path]:
         """The notes of prepared deliveries."""
@@ -185,3 +195,31 @@ def test_a_note_that_is_gone_from_the_middle_is_looked_for_once(job: Job) -> Non
     job.rebuild()
     job.go(3)
     assert job.came() == Counter({("s", each, 0): 1 for each in ("first", "gone")})
+
+
+def test_what_was_due_long_before_comes_when_its_file_is_gone_though_its_batch_held_something(job: Job) -> None:
+    """The start looked no further back than a minute before what was seen last, but for what was held."""
+    job.subscribe(s=Policies(), paused=Policies(paused=True))
+    job.go(1, "old")
+    job.stages.instant = T0 + 100 * SECOND
+    assert job.stages.ingest(message("new", published=T0 + 100 * SECOND))
+    job.go(100)
+    job.stages.instant = T0 + 101 * SECOND
+    assert job.stages.ingest(message("late", published=T0 + 5 * SECOND))
+    job.go(101, death="dispatch.noted")
+    job.lose_files()
+    restore(Warehouse(job.root, job.spark), Settings(), timeline(VIRTUAL))
+    job.stages.restart(DISPATCH)
+    job.go(102)
+    assert job.came() == Counter({("s", each, 0): 1 for each in ("old", "new", "late")})
+
+
+def test_the_first_batch_of_all_comes_when_its_file_is_gone_and_the_rebuild_does_what_it_was_to_hold(job: Job) -> None:
+    """The commit to `held` says then how far dispatch is, and the note was dropped as if nobody had come so far."""
+    job.subscribe(s=Policies(), paused=Policies(paused=True))
+    job.go(1, "first", death="dispatch.shelved")
+    job.lose_files()
+    job.rebuild()
+    job.go(2)
+    assert job.came() == Counter({("s", "first", 0): 1})
+    assert open_table(job.root, HELD).to_pyarrow_table().num_rows == 1
