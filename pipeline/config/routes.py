@@ -16,7 +16,7 @@ class NotInDriver(Exception):
         self.reason = reason
 
 
-class NoSession(RuntimeError):
+class SessionNeeded(RuntimeError):
     """Only Spark can do it, and the warehouse has no session."""
 
 

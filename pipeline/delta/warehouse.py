@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import VersionGone
 from pipeline.config.paths import usable
-from pipeline.config.routes import PLACE, SETTING, SIZE, NoSession, NotInDriver
+from pipeline.config.routes import PLACE, SETTING, SIZE, NotInDriver, SessionNeeded
 from pipeline.delta.logs.entries import between, rows_of
 from pipeline.delta.logs.logfiles import is_plain
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
@@ -47,10 +47,10 @@ class Warehouse:
         """The session, for what only Spark can do.
 
         Raises:
-            NoSession: there is none.
+            SessionNeeded: there is none.
         """
         if self.session is None:
-            raise NoSession
+            raise SessionNeeded
         return self.session
 
     @property

@@ -1,9 +1,9 @@
 """Check of settle: it follows what consumers say and what is released, its policies can be followed, its bytes read."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from pipeline.config.errors import BadValue
+from pipeline.client.subscribing.subscriptions import registry_lines
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import query
 from pipeline.delta.logs.logfiles import info_of
@@ -15,7 +15,6 @@ from pipeline.settle.plan import FOLLOWED
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.letters import APPLICATION, BEFORE_LETTERS, LETTERS, transaction
-from pipeline.subscriptions.policies import Policies
 from schemas import (
     COMMANDS,
     CURSOR_LEASES,
@@ -23,13 +22,12 @@ from schemas import (
     INBOX,
     SUBSCRIPTIONS,
 )
-from state import CorruptBytes, OutOfRange, unpack_leases
+from state import CorruptBytes, unpack_leases
 
 _BATCHES = 500
 """So many of the last batches of settle are looked at."""
 _PATIENCE_MS = 60_000
 """Settle may be so far behind, by the times of commits."""
-_POLICIES = "SELECT topic, subscription, policies FROM t WHERE active AND policies IS NOT NULL"
 _NEW_LIFE = "restore all tables from one copy; or unsubscribe and subscribe again: what is open then counts as settled"
 _NEW_LIVES = (
     "restore all tables from one copy; or unsubscribe all that acknowledge, start the stages, and then subscribe them "
@@ -39,13 +37,15 @@ _NEW_LIVES = (
 
 def settled(look: Look) -> Iterator[Finding]:
     """What subscriptions need that acknowledge, or have messages with another due time: a settle that moves."""
-    policies_of = {
-        (row["topic"], row["subscription"]): dict(row["policies"])
-        for row in query(_POLICIES, t=look.table(SUBSCRIPTIONS).delta)
-    }
-    for name, policies in policies_of.items():
-        yield from _policies(look, name, policies)
-    names = {name for name, policies in policies_of.items() if policies.get("ack") == "true"}
+    lines = registry_lines(look.table(SUBSCRIPTIONS).delta)
+    for line in lines:
+        if line.wrong is not None:
+            remedy = (
+                look.command(f"policy set --topic {line.topic} --subscription {line.name}") + " with what is allowed"
+            )
+            text = f"its policies cannot be followed: {line.wrong}"
+            yield error("policy_refused", "/".join(line.named), text, remedy)
+    names = {line.named for line in lines if line.acknowledges}
     last = look.table(CURSORS).log.last(SETTLE)
     if names or (last is not None and last[1].note.get("follows")):
         cursors = by_name(query(NEWEST.format(rows="t"), t=look.table(CURSORS).delta))
@@ -82,15 +82,6 @@ def _says(inbox: Opened, version: int, noted: Commit) -> bool:
 
 def _number(noted: Commit) -> int:
     return transaction(noted.batch, int(noted.note.get("letters", 0)))[1]
-
-
-def _policies(look: Look, name: Name, policies: Mapping[str, str | None]) -> Iterator[Finding]:
-    try:
-        Policies.of_map(policies)
-    except (BadValue, OutOfRange) as refused:
-        topic, subscription = name
-        remedy = look.command(f"policy set --topic {topic} --subscription {subscription}") + " with what is allowed"
-        yield error("policy_refused", "/".join(name), f"its policies cannot be followed: {refused}", remedy)
 
 
 def _bytes(name: Name, rows: CursorRows) -> Iterator[Finding]:

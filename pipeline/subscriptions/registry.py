@@ -101,9 +101,10 @@ class Registry:
 
     def at(self, version: int) -> Registered:
         """What it says at a version of the table."""
-        if self._known[0] != version:
-            self._known = (version, self._read(version))
-        return self._known[1]
+        known = self._known
+        if known[0] != version:
+            self._known = known = (version, self._read(version))
+        return known[1]
 
     def gone_between(self, known: Iterable[Name], before: int, after: int) -> frozenset[Name]:
         """Those who were not active at some version between two: who left and came back begins another life.

@@ -264,15 +264,15 @@ def subscriptions(root: str) -> list[Subscription]:
 
 def active(registry: DeltaTable, whose: str = "TRUE") -> list[Subscription]:
     """The same of the registry at a version, of all or of those that a condition names."""
-    return [_of_line(line) for line in _lines(registry, whose) if _can_be_said(line)]
+    return [_of_line(line) for line in registry_lines(registry, whose) if _can_be_said(line)]
 
 
 def unclear(registry: DeltaTable) -> set[Name]:
     """Active subscriptions whose tick, or one of whose policies, cannot be followed as the registry says it."""
-    return {line.named for line in _lines(registry) if line.wrong or not _ticks(line)}
+    return {line.named for line in registry_lines(registry) if line.wrong or not _ticks(line)}
 
 
-def _lines(registry: DeltaTable, whose: str = "TRUE") -> Collection[RegistryLine]:
+def registry_lines(registry: DeltaTable, whose: str = "TRUE") -> Collection[RegistryLine]:
     """The lines that count, by topic and name."""
     return counted(map(RegistryLine.of_row, query(_ACTIVE.format(whose=whose), registry=registry))).values()
 

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.jvm import java_class
 from pipeline.config.paths import is_s3
-from pipeline.config.routes import NoSession
+from pipeline.config.routes import SessionNeeded
 from pipeline.delta.logs.opening import table_at
 from pipeline.delta.logs.snapshot import described, live_files
 from pipeline.storage.hadoop import HadoopFiles, session_files
@@ -58,7 +58,7 @@ class TableLog:
         """Use Delta's log of a table's folder. Every call below asks it for what is new.
 
         Without a session no transaction of Delta's is in this process. What only the JVM can do then raises
-        `NoSession`.
+        `SessionNeeded`.
         """
         self._session, self._path = session, path
         self._files = session_files(session)
@@ -152,7 +152,7 @@ class TableLog:
     @property
     def _spark(self) -> SparkSession:
         if self._session is None:
-            raise NoSession
+            raise SessionNeeded
         return self._session
 
     @property
