@@ -111,17 +111,18 @@ def _run(root: str, profile: Path, echo: Callable[[str], None], *, make: bool) -
         watched(spark, root, chosen.watching, counted=True) as watch,
     ):
         shield_jvm(spark)
-        chosen = sized(Warehouse(root, spark), chosen, echo)
+        warehouse = Warehouse(root, spark)
+        chosen = sized(warehouse, chosen, echo)
         options = replace(chosen.options, watch=watch)
         with warmed(spark):
-            running = start_all(Warehouse(root, spark), options)
+            running = start_all(warehouse, options)
         first_batches(running, asked)
         if (warning := unlocked(root)) is not None:
             echo(warning)
         echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {root}")
         for line in followers(chosen.options.upkeep):
             echo(line)
-        with beside_stages(Warehouse(root, spark), running, chosen.sources, options), reporting(watch, echo):
+        with beside_stages(warehouse, running, chosen.sources, options), reporting(watch, echo):
             reason = serve(running, asked, stop_file)
     if reason is not None:
         raise StageFailed(reason)

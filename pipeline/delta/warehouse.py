@@ -98,7 +98,7 @@ class Warehouse:
         return TableFiles(self.spark, self.path(table)).frame(found).select(*table.schema.names)
 
     def files_between(
-        self, files: Files, table: Table, begin: Position, end: Position, most: int, left: Collection[Place] = ()
+        self, table: Table, begin: Position, end: Position, most: int, left: Collection[Place] = ()
     ) -> list[Place]:
         """The files that a batch of a stream takes: the version that added each, and a path that can be read.
 
@@ -107,10 +107,10 @@ class Warehouse:
         Raises:
             NotInDriver: only Spark reads the table, they hold more than `most` rows, or they are more than plain files.
         """
-        folder = files.readable(self.path(table))
+        folder = self.files.readable(self.path(table))
         if folder is None or most == 0:
             raise NotInDriver(SETTING if most == 0 else PLACE)
-        added = between(files, self.path(table), begin.offset, end.offset)
+        added = between(self.files, self.path(table), begin.offset, end.offset)
         added = added and [each for each in added if (each["version"], each["path"]) not in left]
         if added is None or not all(map(is_plain, added)):
             raise NotInDriver

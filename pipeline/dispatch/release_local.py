@@ -39,7 +39,6 @@ from pipeline.dispatch.release import (
 )
 from pipeline.dispatch.withdrawnlog import withdrawn_rows
 from pipeline.storage.arrays import IntArray, arrow_schema, longs, sizes
-from pipeline.storage.files import Files
 from pipeline.storage.gather import TEXTS, Gathered, cuts
 from pipeline.storage.parquet import RowGroup, whole
 from pipeline.subscriptions.incarnations import Name
@@ -48,7 +47,7 @@ from schemas import DELIVERIES, MESSAGE_MISSING, MESSAGES, REDELIVERY
 _OF_MESSAGE = ("topic", "ledger_id", "entry_id", "publish_time", "deliver_at")
 
 
-def local_runs(files: Files, warehouse: Warehouse, begin: Position, end: Position, settings: Settings) -> pa.Table:
+def local_runs(warehouse: Warehouse, begin: Position, end: Position, settings: Settings) -> pa.Table:
     """The rows of a batch of `redelivery`.
 
     Raises:
@@ -56,7 +55,7 @@ def local_runs(files: Files, warehouse: Warehouse, begin: Position, end: Positio
     """
     if begin.offset == end.offset and settings.driver_rows:
         return arrow_schema(REDELIVERY.columns).empty_table()
-    found = warehouse.files_between(files, REDELIVERY, begin, end, settings.driver_rows)
+    found = warehouse.files_between(REDELIVERY, begin, end, settings.driver_rows)
     return whole(REDELIVERY, [path for _, path in found], settings.driver_bytes)
 
 

@@ -153,17 +153,16 @@ class Dispatch:
         # Now, and not when the first message is due: the first look at the files of a table takes a job.
         self._log.files(())
         self._withdrawn = WithdrawnLog(warehouse)
-        self._files = warehouse.files
         tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS, HELD)
         self.sinks = {table.name: Sink(warehouse, table, DISPATCH, checkpoint.wrote) for table in tables}
         shown = self.sinks["deliveries"], self.sinks["publications"]
-        store = PreparedStore(self._files, warehouse.path(DELIVERIES))
+        store = PreparedStore(warehouse.files, warehouse.path(DELIVERIES))
         self.publisher = Publisher(store, *shown, self._timeline, self._observe)
         self._backlog = Backlog(warehouse, self.sinks["held"])
         self._pacing = Pacing(LONGEST_MS if self._timeline.live else None)
         evaluator = shared(self._settings.guard_timeout_ms, self._settings.guard_bytes, patient=not self._timeline.live)
         folders = (f"{warehouse.root}/{GUARD_FOLDER}", *self._settings.guard_tables)
-        self._guards = Guards(GuardStates(self._files, warehouse.root), evaluator, folders)
+        self._guards = Guards(GuardStates(warehouse.files, warehouse.root), evaluator, folders)
         self._ahead = AHEAD_MS if self._timeline.live else 0
 
     def has_work(self, now: int) -> bool:
@@ -241,8 +240,9 @@ class Dispatch:
 
         It is looked up after the end of the batch was: so a command, or a pause, counts for all that is released later.
         """
-        present = self._presence.at(lives, self._registry.at(registry).lines)
-        shapings, most = self._registry.at(registry).shapings, self._settings.held_rows
+        registered = self._registry.at(registry)
+        present = self._presence.at(lives, registered.lines)
+        shapings, most = registered.shapings, self._settings.held_rows
         waiting = self._backlog.waiting
         now = self._now(batch_id)
         failing = self._guards.failing(shapings, now)
@@ -253,10 +253,11 @@ class Dispatch:
 
     def _repeated(self, note: Note, owner: str, batch_id: int) -> BatchInputs:
         """By what a batch was decided that is repeated: it leaves out what it said before."""
-        present = self._presence.at(note.lives, self._registry.at(note.registry).lines)
+        registered = self._registry.at(note.registry)
+        present = self._presence.at(note.lives, registered.lines)
         begin = self._checkpoint.start(batch_id).offset
         withdrawn = said(self._warehouse, owner, batch_id, begin).and_undecided(note.undecided)
-        order = priorities_of(self._registry.at(note.registry).shapings)
+        order = priorities_of(registered.shapings)
         return BatchInputs(present, Closed(self._closed, note.closed), withdrawn, note.allowed, priorities=order)
 
     def _hold(self, prepared: Prepared) -> None:
@@ -294,7 +295,7 @@ class Dispatch:
         """What a batch takes: in this process when that can be, else by Spark."""
         ends = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
         try:
-            new = local_runs(self._files, self._warehouse, *ends, self._settings)
+            new = local_runs(self._warehouse, *ends, self._settings)
             runs, change = self._backlog.split_by_allowance(new, inputs.allowed, inputs.lives)
             left, gone, again = self._split_left_out(runs, inputs, batch_id, self._look_up_here)
             left, change, handed = change.within(left)

@@ -18,7 +18,6 @@ from pipeline.delta.writing.numbering import NUMBER, order_of
 from pipeline.ingest.accept import Counts, Terms
 from pipeline.ingest.rules import MESSAGE, ORDER, ROW, TIMES, arrays, reason_array
 from pipeline.storage.arrays import arrow_schema, longs
-from pipeline.storage.files import Files
 from pipeline.storage.gather import Gathered, Texts, cuts
 from pipeline.storage.parquet import row_groups, size_of
 from pipeline.storage.texts import refused_texts
@@ -30,7 +29,6 @@ NO_ROWS = Gathered.of(INBOX, INBOX_ROWS.empty_table())
 
 
 def local_inbox(
-    files: Files,
     warehouse: Warehouse,
     begin: Position,
     end: Position,
@@ -49,14 +47,14 @@ def local_inbox(
         FilesBroken: a file does.
         NotInDriver: only Spark reaches them, or they are too many, or nothing that can be read without it.
     """
-    found = warehouse.files_between(files, INBOX, begin, end, settings.driver_rows, left)
+    found = warehouse.files_between(INBOX, begin, end, settings.driver_rows, left)
     by_commit = groupby((each for each in found if each[0] not in without), key=itemgetter(0))
     paths = [path for _, each in by_commit for path in sorted((path for _, path in each), key=uri_name)]
     versions = {path: version for version, path in found}
 
     def fits(path: str, size: int) -> None:
         if size > settings.max_unfolded_bytes and size > FOLDED * size_of(path):
-            name = path.removeprefix(f"{files.readable(warehouse.path(INBOX))}/")
+            name = path.removeprefix(f"{warehouse.files.readable(warehouse.path(INBOX))}/")
             raise FilesBroken([too_large(versions[path], name, settings.max_unfolded_bytes)])
 
     groups = ((group, None) for group in row_groups(INBOX, paths))

@@ -210,7 +210,7 @@ class Ingest:
         rows, way = None, FORM
         if self._plain and not merged:
             try:
-                where = (self._files, self._warehouse, start, end, self._settings)
+                where = (self._warehouse, start, end, self._settings)
                 rows, way = local_inbox(*where, without, places(left), checked=checked), DRIVER
             except NotInDriver as error:
                 way = error.reason

@@ -123,7 +123,7 @@ def vacuum(warehouse: Warehouse, table: Table, slack_ms: int) -> None:
     """
     files, path = warehouse.files, warehouse.path(table)
     noted = table in (DELIVERIES, HELD)
-    ahead = PreparedStore(warehouse.files, warehouse.path(DELIVERIES)).all() if noted else []
+    ahead = PreparedStore(files, warehouse.path(DELIVERIES)).all() if noted else []
     found = _log_files(files, path)
     begin = first_version(found)
     first = next(file for file in found if file.is_entry and file.version == begin)

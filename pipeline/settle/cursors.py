@@ -39,7 +39,7 @@ class Cursors:
     def __init__(self, warehouse: Warehouse) -> None:
         """Look up the last batch."""
         self._sink = Sink(warehouse, CURSORS, SETTLE)
-        self._warehouse, self._files, self._path = warehouse, warehouse.files, warehouse.path(CURSORS)
+        self._warehouse, self._path = warehouse, warehouse.path(CURSORS)
         self._live = LiveFiles(warehouse.session, self._path, CURSORS, _size)
         self._added = _FILES
 

@@ -178,7 +178,7 @@ class RoundLog:
 
     def __init__(self, warehouse: Warehouse, table: Table) -> None:
         """Nothing is read yet."""
-        self._warehouse, self._files = warehouse, warehouse.files
+        self._warehouse = warehouse
         self._path, self._table = warehouse.path(table), table
         self._ends = ("entry_id", "entry_id") if table is REJECTED_DISPATCH else ("first_entry", "last_entry")
         self._live = LiveFiles(

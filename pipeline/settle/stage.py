@@ -137,8 +137,8 @@ class Settle:
 
     def _unfinished(self) -> Plan | None:
         """The plan of a batch that was begun and is not in `cursors`."""
-        followed = self._last or self._noted.plan or self._moves.any
-        if self._writes is None and (followed or self._registry.at(self._registry.version()).acknowledging):
+        begun = self._last or self._noted.plan or self._moves.any
+        if self._writes is None and (begun or self._registry.at(self._registry.version()).acknowledging):
             self._writes = Writes(self._warehouse, self.owner, self._after(), self._observe)
             if self._last is None and self._noted.plan is None:
                 self.owner = self._writes.take_over()
@@ -161,8 +161,8 @@ class Settle:
         """What there is to take now; None: nothing, or nobody acknowledges."""
         last = self._last
         registry = self._registry.version()
-        followed = self._opened or self._moves.any or self._registry.at(registry).acknowledging
-        if not followed and not self._commanded():
+        concerns = self._opened or self._moves.any or self._registry.at(registry).acknowledging
+        if not concerns and not self._commanded():
             return None
         begin = self._begin()
         end = self._ends(begin)

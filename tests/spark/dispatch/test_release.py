@@ -113,7 +113,7 @@ def by_spark(warehouse: Warehouse) -> Release | None:
 def in_the_driver(warehouse: Warehouse, most: int = 10_000) -> Release | None:
     """The release as the driver makes it."""
     settings = Settings(driver_rows=most)
-    rows = local_runs(warehouse.files, warehouse, Position(0, 0, -1), Position(0, 3, -1), settings)
+    rows = local_runs(warehouse, Position(0, 0, -1), Position(0, 3, -1), settings)
     closed = closed_in(warehouse)
     return LocalRelease.of(rows, LIVES, MessageLog(warehouse), settings, closed, PRIORITIES)
 
@@ -230,7 +230,7 @@ def test_the_same_positions_are_missing(warehouse: Warehouse) -> None:
 def test_the_messages_of_runs_are_looked_up_alike(warehouse: Warehouse) -> None:
     """By the number of the run; redeliveries, and runs of other topics in the same ledger, are among them."""
     log, settings = MessageLog(warehouse), Settings()
-    batch = local_runs(warehouse.files, warehouse, Position(0, 0, -1), Position(0, 3, -1), settings)
+    batch = local_runs(warehouse, Position(0, 0, -1), Position(0, 3, -1), settings)
     here = pa.concat_tables(list(Found.of(batch, log, settings).pieces()))
     by_spark = looked_up(warehouse.spark, batch, log)
     assert here.column_names == by_spark.column_names == list(LOOKED_UP)
@@ -242,7 +242,7 @@ def test_the_messages_of_runs_are_looked_up_alike(warehouse: Warehouse) -> None:
 
 def test_nobody_listens(warehouse: Warehouse) -> None:
     """A batch of runs of subscriptions that are gone is no release."""
-    rows = local_runs(warehouse.files, warehouse, Position(0, 0, -1), Position(0, 3, -1), Settings())
+    rows = local_runs(warehouse, Position(0, 0, -1), Position(0, 3, -1), Settings())
     log, closed = MessageLog(warehouse), closed_in(warehouse)
     assert LocalRelease.of(rows, {}, log, Settings(), closed) is None
     assert SparkRelease.of(warehouse.read(REDELIVERY), {}, log, closed) is None
@@ -347,6 +347,6 @@ def test_a_batch_takes_the_files_between_its_ends(
     warehouse: Warehouse, begin: tuple[int, int], end: tuple[int, int], count: int
 ) -> None:
     """By version, and by the place of a file in it."""
-    rows = local_runs(warehouse.files, warehouse, Position(0, *begin), Position(0, *end), Settings())
+    rows = local_runs(warehouse, Position(0, *begin), Position(0, *end), Settings())
     assert rows.num_rows == count
     assert rows.schema == arrow_schema(REDELIVERY.schema)

@@ -69,9 +69,11 @@ def begins(stages: Stages) -> int:
     return min(int(each.stem) for each in Path(stages.root, SEGMENTS.name, "_delta_log").glob("*.json"))
 
 
-def test_the_first_batch_of_all_that_died_with_its_checkpoint_is_finished(tmp_path: Path) -> None:
-    """`cursors` says nothing of settle then. What failed came again twice."""
+def first_batch_torn(tmp_path: Path, *, short_logs: bool = False) -> Stages:
+    """A message failed, and the first batch of settle of all died when it had put it into `segments`."""
     found = Stages(str(tmp_path / "warehouse"))
+    if short_logs:
+        shorten_logs(found.root)
     subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True)))
     found.instant = T0
     assert found.ingest()
@@ -79,6 +81,12 @@ def test_the_first_batch_of_all_that_died_with_its_checkpoint_is_finished(tmp_pa
     nack(found)
     found.die_after("settle.segments")
     assert not found.settle()
+    return found
+
+
+def test_the_first_batch_of_all_that_died_with_its_checkpoint_is_finished(tmp_path: Path) -> None:
+    """`cursors` says nothing of settle then. What failed came again twice."""
+    found = first_batch_torn(tmp_path)
     rmtree(found.warehouse.checkpoint(SETTLE))
     found.instant += SECOND_MS
     assert found.settle()
@@ -89,15 +97,7 @@ def test_the_first_batch_of_all_that_died_with_its_checkpoint_is_finished(tmp_pa
 
 def test_the_first_batch_of_all_that_died_with_its_checkpoint_keeps_what_it_needs(tmp_path: Path) -> None:
     """Settle goes on from its plan. It found no plan any more, or not what that reads."""
-    found = Stages(str(tmp_path / "warehouse"))
-    shorten_logs(found.root)
-    subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True)))
-    found.instant = T0
-    assert found.ingest()
-    later(found, "m")
-    nack(found)
-    found.die_after("settle.segments")
-    assert not found.settle()
+    found = first_batch_torn(tmp_path, short_logs=True)
     known, written = settled_upto(found.warehouse), begins(found)
     rmtree(found.warehouse.checkpoint(SETTLE))
     for number in range(8):
@@ -113,14 +113,7 @@ def test_the_first_batch_of_all_that_died_with_its_checkpoint_keeps_what_it_need
 
 def test_a_first_batch_that_nobody_will_finish_holds_nothing(tmp_path: Path) -> None:
     """Nobody acknowledges any more, so settle does not look for it. Nothing would be deleted for ever."""
-    found = Stages(str(tmp_path / "warehouse"))
-    subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True)))
-    found.instant = T0
-    assert found.ingest()
-    later(found, "m")
-    nack(found)
-    found.die_after("settle.segments")
-    assert not found.settle()
+    found = first_batch_torn(tmp_path)
     rmtree(found.warehouse.checkpoint(SETTLE))
     assert settled_upto(found.warehouse) is not None
     unsubscribe(found.root, "t", "s")
