@@ -5,18 +5,8 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+import schemas
 from pipeline.delta.warehouse import Warehouse
-from schemas import (
-    CANCELLED,
-    DELIVERIES,
-    PUBLICATIONS,
-    REJECTED_DISPATCH,
-    REJECTED_INGEST,
-    REJECTED_SCHEDULE,
-    REJECTED_SETTLE,
-    SUPPRESSED,
-    Table,
-)
 
 
 def rejected(warehouse: Warehouse) -> DataFrame:
@@ -26,9 +16,9 @@ def rejected(warehouse: Warehouse) -> DataFrame:
     """
     parts = [
         warehouse.read(table)
-        .where(F.col("reason") != CANCELLED)
+        .where(F.col("reason") != schemas.CANCELLED)
         .select(F.lit(table.writer).alias("stage"), "reason", "rejected_at", "batch_id", "topic", _source_row(table))
-        for table in (REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH, REJECTED_SETTLE)
+        for table in schemas.REJECTED
     ]
     return reduce(DataFrame.unionByName, parts)
 
@@ -40,7 +30,7 @@ def suppressed(warehouse: Warehouse) -> DataFrame:
     tables were read.
     """
     names = ("topic", "subscription", "life", "ledger_id", "entry_id", "redelivery_count", "message_key", "due_time")
-    rows = warehouse.read(REJECTED_DISPATCH).where(F.col("reason") == SUPPRESSED)
+    rows = warehouse.read(schemas.REJECTED_DISPATCH).where(F.col("reason") == schemas.SUPPRESSED)
     return rows.select(*names, F.col("rejected_at").alias("suppressed_at"), "guard_version", "table_versions")
 
 
@@ -54,7 +44,7 @@ def lateness(warehouse: Warehouse) -> DataFrame:
     """
     due = F.col("due_time")
     commits = F.struct("committed_at", "first_due", "last_due")
-    noted = warehouse.read(PUBLICATIONS).groupBy("batch_id").agg(F.collect_list(commits).alias("commits"))
+    noted = warehouse.read(schemas.PUBLICATIONS).groupBy("batch_id").agg(F.collect_list(commits).alias("commits"))
 
     def fits(commit: Column) -> Column:
         return due.between(commit["first_due"], commit["last_due"]) & (commit["committed_at"] >= due)
@@ -64,11 +54,11 @@ def lateness(warehouse: Warehouse) -> DataFrame:
         return F.struct(off.alias("off"), commit["committed_at"].alias("committed_at"))
 
     nearest = F.array_min(F.transform(F.filter("commits", fits), distance))["committed_at"]
-    deliveries = warehouse.read(DELIVERIES).drop("message_key", "properties", "payload")
+    deliveries = warehouse.read(schemas.DELIVERIES).drop("message_key", "properties", "payload")
     shown = deliveries.join(F.broadcast(noted), "batch_id", "left").withColumn("committed_at", nearest).drop("commits")
     return shown.withColumn("late_ms", F.unix_millis("committed_at") - F.unix_millis(due))
 
 
-def _source_row(table: Table) -> Column:
+def _source_row(table: schemas.Table) -> Column:
     columns = [name for name in table.schema.names if name not in ("reason", "rejected_at", "batch_id")]
     return F.to_json(F.struct(*columns)).alias("source")

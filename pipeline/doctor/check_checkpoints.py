@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+import schemas
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, STAGES
 from pipeline.delta.logs.notes import Commit
 from pipeline.delta.offsets import SOURCES
@@ -10,22 +11,11 @@ from pipeline.doctor.finding import Finding, error
 from pipeline.doctor.logs import rows_of
 from pipeline.doctor.look import Look
 from pipeline.doctor.stages import Standing
-from schemas import (
-    DELIVERIES,
-    INBOX,
-    MESSAGES,
-    PUBLICATIONS,
-    REDELIVERY,
-    REJECTED_DISPATCH,
-    REJECTED_INGEST,
-    REJECTED_SCHEDULE,
-    SEGMENTS,
-)
 
 _TABLES = {
-    INGEST: (MESSAGES, REJECTED_INGEST, SEGMENTS),
-    SCHEDULE: (REDELIVERY, REJECTED_SCHEDULE),
-    DISPATCH: (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS),
+    INGEST: (schemas.MESSAGES, schemas.REJECTED_INGEST, schemas.SEGMENTS),
+    SCHEDULE: (schemas.REDELIVERY, schemas.REJECTED_SCHEDULE),
+    DISPATCH: (schemas.REJECTED_DISPATCH, schemas.DELIVERIES, schemas.PUBLICATIONS),
 }
 Noted = dict[str, Commit]
 """The last commit of a stage to each of its tables, by name."""
@@ -47,7 +37,7 @@ def checkpoints(look: Look) -> Iterator[Finding]:
             continue
         mine = {table: note for table, note in noted.items() if note.owner == now.owner}
         if stage == DISPATCH:
-            yield from _shelf_set_back(look, look.stages[stage], mine.get(DELIVERIES.name))
+            yield from _shelf_set_back(look, look.stages[stage], mine.get(schemas.DELIVERIES.name))
         yield from _behind(look, now, _by_batch(look, now, mine))
         yield from _set_back(look, look.stages[stage], mine)
         yield from _source(look, look.stages[stage])
@@ -126,14 +116,14 @@ def _ingest_set_back(look: Look, stage: Standing, mine: Noted) -> Iterator[Findi
     """A batch that took rows is in `messages` or `rejected_ingest`; one that is in `messages` is in `segments`."""
     done = stage.place(stage.committed)
     ends = [end for note in mine.values() if (end := note.span[1]) is not None]
-    files = look.table(INBOX).log.after(max(ends, default=(stage.origin.version, stage.origin.index)))
+    files = look.table(schemas.INBOX).log.after(max(ends, default=(stage.origin.version, stage.origin.index)))
     if done is not None and files is not None:
         rows = sum(rows_of(file) or 0 for place, file in files if place <= done)
         if rows:
             text = f"the checkpoint has taken {rows:,} rows of the inbox of which no table knows: the tables are older"
             yield error("table_behind", stage.stage, text, look.rebuild(stage.stage))
             return
-    messages, segments = mine.get(MESSAGES.name), mine.get(SEGMENTS.name)
+    messages, segments = mine.get(schemas.MESSAGES.name), mine.get(schemas.SEGMENTS.name)
     behind = messages is not None and (segments is None or segments.batch < messages.batch)
     # What is due at once goes past `segments`, which a marker says later.
     behind = behind and messages is not None and bool(messages.note.get("near", True))

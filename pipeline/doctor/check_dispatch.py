@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+import schemas
 from pipeline.client.subscribing.subscriptions import active
 from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.delta.deltars import path_of, query
@@ -19,27 +20,17 @@ from pipeline.doctor.logs import Place
 from pipeline.doctor.look import Look, Opened
 from pipeline.doctor.positions import AGAIN, CLOSED_KEYS, KEYS, Keys, above
 from pipeline.subscriptions.incarnations import Incarnation, Name
-from schemas import (
-    CLOSED,
-    DELIVERIES,
-    HELD,
-    PUBLICATIONS,
-    REDELIVERY,
-    REJECTED_DISPATCH,
-    RESCHEDULED,
-    SEGMENTS,
-    SUBSCRIPTIONS,
-)
 
 _SOURCE = ("topic", "subscription", "life", "ledger_id")
-_FIRST = f"redelivery_count = 0 AND cause <> '{RESCHEDULED}'"
+_FIRST = f"redelivery_count = 0 AND cause <> '{schemas.RESCHEDULED}'"
 """What a command moved may come before the time that its producer asked for, and then again."""
 _DUE = {KEYS: "message_due", AGAIN: "due_time"}
 """By which time of a release retention tells whether its delivery may be gone."""
 _EARLY = (
-    (DELIVERIES, f"SELECT COUNT(*) AS n FROM t WHERE released_at < due_time OR deliver_at > due_time AND {_FIRST}"),  # noqa: S608
-    (PUBLICATIONS, "SELECT COUNT(*) AS n FROM t WHERE committed_at < last_due"),
+    (schemas.DELIVERIES, f"released_at < due_time OR deliver_at > due_time AND {_FIRST}"),
+    (schemas.PUBLICATIONS, "committed_at < last_due"),
 )
+"""Which rows of a table are before their time."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +72,9 @@ def delivered(look: Look) -> Iterator[Finding]:
 
 def _differing(look: Look, handed: Handed, listeners: pa.Table, keys: Keys) -> Iterator[pa.Table]:
     """The positions of ledgers in which not all is in its place: of first deliveries, or of those `AGAIN`."""
-    released = positions.counted(look.table(REDELIVERY), above(look.mark, _DUE[keys]), runs=True, keys=keys)
-    shown = positions.counted(look.table(DELIVERIES), above(look.mark, "due_time"), runs=False, keys=keys)
-    held = positions.counted(look.table(HELD), "true", runs=True, keys=keys)
+    released = positions.counted(look.table(schemas.REDELIVERY), above(look.mark, _DUE[keys]), runs=True, keys=keys)
+    shown = positions.counted(look.table(schemas.DELIVERIES), above(look.mark, "due_time"), runs=False, keys=keys)
+    held = positions.counted(look.table(schemas.HELD), "true", runs=True, keys=keys)
     unread, hidden = handed.of(look, keys)
     sides = [
         positions.only(each, listeners, KEYS[:3])
@@ -99,14 +90,15 @@ def _halfway(look: Look) -> bool:
     changes = [each for each in look.shelf if each.held is not None]
     if not changes:
         return False
-    wanted, last = changes[-1].held, look.table(HELD).log.last(DISPATCH)
+    wanted, last = changes[-1].held, look.table(schemas.HELD).log.last(DISPATCH)
     return wanted is not None and (last is None or last[0] <= wanted.version)
 
 
 def _early(look: Look) -> Iterator[Finding]:
     """A delivery is not before its time by its own columns, and not shown before it by those of its publication."""
-    for table, sql in _EARLY:
-        count = query(sql, t=look.table(table).delta)[0]["n"]
+    for table, early in _EARLY:
+        (row,) = query(f"SELECT COUNT(*) AS n FROM t WHERE {early}", t=look.table(table).delta)  # noqa: S608 - our own words
+        count = row["n"]
         if count:
             remedy = "check the clocks of the machines that ran the stages"
             yield error("early", table.name, f"{count:,} rows are before their time", remedy)
@@ -117,14 +109,14 @@ def _present(look: Look) -> dict[Name, Incarnation]:
 
     Dispatch looks at the registry itself: it drops what was released to who is gone, before ingest has noticed.
     """
-    noted, registry = look.table(SEGMENTS).log.last_note(INGEST), look.table(SUBSCRIPTIONS)
+    noted, registry = look.table(schemas.SEGMENTS).log.last_note(INGEST), look.table(schemas.SUBSCRIPTIONS)
     seen = -1 if noted is None else int(noted.note["registry"])
     present = _active(registry.delta)
     later = registry.log.read(seen + 1, registry.log.newest - 1)
     for version in (each for each, actions in later.items() if takes_out(actions)):
-        then = DeltaTable(path_of(look.root, SUBSCRIPTIONS), version=version)
+        then = DeltaTable(path_of(look.root, schemas.SUBSCRIPTIONS), version=version)
         # Nobody could read one that had other columns.
-        present &= _active(then) if has_columns(SUBSCRIPTIONS, then.schema().to_json()) else present
+        present &= _active(then) if has_columns(schemas.SUBSCRIPTIONS, then.schema().to_json()) else present
     return {name: life for name, life in look.lives.items() if name in present}
 
 
@@ -134,7 +126,7 @@ def _active(registry: DeltaTable) -> set[Name]:
 
 def _handed(look: Look) -> Handed | None:
     """None when nobody can tell: the log does not reach back to dispatch, or files that it has to read are gone."""
-    redelivery, deliveries = look.table(REDELIVERY), look.table(DELIVERIES)
+    redelivery, deliveries = look.table(schemas.REDELIVERY), look.table(schemas.DELIVERIES)
     rest = redelivery.log.after(_place(look))
     if rest is None:
         return None
@@ -153,7 +145,7 @@ def _place(look: Look) -> Place:
     place = stage.place(stage.committed) if stage.begun else None
     if place is not None:
         return place
-    last = [look.table(table).log.last_note(DISPATCH) for table in (DELIVERIES, HELD)]
+    last = [look.table(table).log.last_note(DISPATCH) for table in (schemas.DELIVERIES, schemas.HELD)]
     sources = [each.source for each in look.shelf] + [tuple(each.note["source"]) for each in last if each]
     return max(sources, default=(0, -1))
 
@@ -182,19 +174,19 @@ def _compared(
     """Position by position: how often it was released, is not read yet, is delivered, waits, is held, was refused."""
     ledgers = positions.within(wanted)
     runs, rows = (f"{above(look.mark, due)} AND {ledgers}" for due in (_DUE[keys], "due_time"))
-    later = f"reason = '{RESCHEDULED}'"
+    later = f"reason = '{schemas.RESCHEDULED}'"
     # The round says of what comes again which release was put off.
     put_off = "false" if keys == AGAIN else f"{later} AND {above(look.mark, 'due_time')}"
     refused, later_on = (
-        positions.refused(look.table(REJECTED_DISPATCH), f"{ledgers} AND {why}", keys)
+        positions.refused(look.table(schemas.REJECTED_DISPATCH), f"{ledgers} AND {why}", keys)
         for why in ("true" if keys == AGAIN else f"NOT {later}", put_off)
     )
     sides = {
-        "released": positions.taken_apart(look.table(REDELIVERY), runs, runs=True, keys=keys),
+        "released": positions.taken_apart(look.table(schemas.REDELIVERY), runs, runs=True, keys=keys),
         "unread": handed[0],
-        "shown": positions.taken_apart(look.table(DELIVERIES), rows, runs=False, keys=keys),
+        "shown": positions.taken_apart(look.table(schemas.DELIVERIES), rows, runs=False, keys=keys),
         "hidden": handed[1],
-        "held": positions.taken_apart(look.table(HELD), ledgers, runs=True, keys=keys),
+        "held": positions.taken_apart(look.table(schemas.HELD), ledgers, runs=True, keys=keys),
         "refused": refused.join(listeners, ["topic", "subscription"], join_type="inner"),
         "later": later_on.join(listeners, ["topic", "subscription"], join_type="inner"),
     }
@@ -202,7 +194,7 @@ def _compared(
     if keys == KEYS:
         return found
     # It waited though it was settled: dispatch leaves it out.
-    settled = positions.taken_apart(look.table(CLOSED), ledgers, runs=True, keys=CLOSED_KEYS)
+    settled = positions.taken_apart(look.table(schemas.CLOSED), ledgers, runs=True, keys=CLOSED_KEYS)
     names = [*CLOSED_KEYS, "entry_id"]
     open_still = pc.or_(pc.greater(pc.add(found["shown"], found["hidden"]), 0), pc.greater(found["held"], 0))
     return pa.concat_tables(

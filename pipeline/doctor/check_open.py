@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import schemas
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import batches_of, query
 from pipeline.delta.logs.notes import Commit
@@ -19,14 +20,6 @@ from pipeline.settle.plan import FOLLOWED
 from pipeline.storage.arrays import longs
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from pipeline.subscriptions.incarnations import Name
-from schemas import (
-    COMMANDS,
-    CURSORS,
-    REDELIVERY,
-    ROUND,
-    SEGMENTS,
-    SUBSCRIPTIONS,
-)
 from state import Condition, CorruptBytes, Positions
 from state.chunk import Chunk
 from state.positionset import PositionSet
@@ -35,8 +28,10 @@ _BATCHES = 500
 """So many of the last batches of settle are looked at."""
 _ACKNOWLEDGE = "SELECT topic, subscription FROM t WHERE active AND policies['ack'] = 'true'"
 _RUN = ("topic", "subscription", "life", "ledger_id", "first_entry", "last_entry")
-_RETRIES = f"SELECT topic, subscriptions, redelivery_count, {ROUND} AS number, chunk FROM t WHERE kind = 'retry'"  # noqa: S608 - our own words
-_OLD_RETRIES = _RETRIES.replace(ROUND, "redelivery_count")
+_RETRIES = (
+    f"SELECT topic, subscriptions, redelivery_count, {schemas.ROUND} AS number, chunk FROM t WHERE kind = 'retry'"  # noqa: S608 - our own words
+)
+_OLD_RETRIES = _RETRIES.replace(schemas.ROUND, "redelivery_count")
 _SHOWN = 3
 _Round = tuple[Name, int, int]
 """Name, redelivery count, round."""
@@ -45,14 +40,16 @@ _NOTHING = PositionSet()
 
 def opened(look: Look) -> Iterator[Finding]:
     """What was released is open or was settled by somebody; what waits to come again is in the index or was there."""
-    last = look.table(CURSORS).log.last(SETTLE)
-    names = {(row["topic"], row["subscription"]) for row in query(_ACKNOWLEDGE, t=look.table(SUBSCRIPTIONS).delta)}
+    last = look.table(schemas.CURSORS).log.last(SETTLE)
+    names = {
+        (row["topic"], row["subscription"]) for row in query(_ACKNOWLEDGE, t=look.table(schemas.SUBSCRIPTIONS).delta)
+    }
     if last is None:
         return
     yield from _ahead(look, last[1], follows=bool(names or last[1].note.get("follows")))
     if not names:
         return
-    cursors = by_name(query(NEWEST.format(rows="t"), t=look.table(CURSORS).delta))
+    cursors = by_name(query(NEWEST.format(rows="t"), t=look.table(schemas.CURSORS).delta))
     mine = {
         name: rows
         for name, rows in cursors.items()
@@ -79,16 +76,16 @@ def _ahead(look: Look, last: Commit, *, follows: bool) -> Iterator[Finding]:
     """
     for field, table in FOLLOWED.items():
         read, newest = last.note.get(field), look.table(table).log.newest
-        if read is not None and int(read) > newest and (follows or table is COMMANDS):
+        if read is not None and int(read) > newest and (follows or table is schemas.COMMANDS):
             text = f"settle has read {table.name} up to version {read}, and the table ends with version {newest}"
             yield error("settle_ahead", table.name, text, "restore all tables from one copy (docs/operations.md)")
 
 
 def _passed_over(look: Look, cursors: dict[Name, CursorRows]) -> Iterator[Finding]:
     """Batches of settle follow each other: none begins behind the end of the one before it."""
-    redelivery, before = look.table(REDELIVERY), None
+    redelivery, before = look.table(schemas.REDELIVERY), None
     lost: dict[Name, PositionSet] = {}
-    for _, noted in look.table(CURSORS).log.notes(SETTLE, _BATCHES):
+    for _, noted in look.table(schemas.CURSORS).log.notes(SETTLE, _BATCHES):
         begin = noted.note.get("begin")
         if begin and before is not None and before.get("follows"):
             for rows in _released(redelivery, int(before["released"]), int(begin["released"])):
@@ -131,15 +128,15 @@ def _never_again(look: Look, cursors: dict[Name, CursorRows], released: int) -> 
                 waits[key] = waits.get(key, _NOTHING) | PositionSet.of(held.positions)
     if not waits:
         return
-    for row in _retries(look.table(SEGMENTS)):
+    for row in _retries(look.table(schemas.SEGMENTS)):
         _take_out(waits, row, cursors)
-    rest = look.table(REDELIVERY).log.after((released + 1, -1))
+    rest = look.table(schemas.REDELIVERY).log.after((released + 1, -1))
     if rest is None:
         # The check of settle says that its source is cut.
         return
     for _, file in rest:
         later: defaultdict[Name, PositionSet] = defaultdict(PositionSet)
-        _add(later, look.table(REDELIVERY).rows(file["path"], _RUN), cursors)
+        _add(later, look.table(schemas.REDELIVERY).rows(file["path"], _RUN), cursors)
         waits = {key: left - later[key[0]] for key, left in waits.items()}
     for name in sorted({key[0] for key in waits}):
         lost = PositionSet.union(left for key, left in waits.items() if key[0] == name)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import schemas
 from pipeline.client.subscribing.subscriptions import registry_lines
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import query
@@ -15,13 +16,6 @@ from pipeline.settle.plan import FOLLOWED
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.letters import APPLICATION, BEFORE_LETTERS, LETTERS, transaction
-from schemas import (
-    COMMANDS,
-    CURSOR_LEASES,
-    CURSORS,
-    INBOX,
-    SUBSCRIPTIONS,
-)
 from state import CorruptBytes, unpack_leases
 
 _BATCHES = 500
@@ -37,7 +31,7 @@ _NEW_LIVES = (
 
 def settled(look: Look) -> Iterator[Finding]:
     """What subscriptions need that acknowledge, or have messages with another due time: a settle that moves."""
-    lines = registry_lines(look.table(SUBSCRIPTIONS).delta)
+    lines = registry_lines(look.table(schemas.SUBSCRIPTIONS).delta)
     for line in lines:
         if line.wrong is not None:
             remedy = (
@@ -46,9 +40,9 @@ def settled(look: Look) -> Iterator[Finding]:
             text = f"its policies cannot be followed: {line.wrong}"
             yield error("policy_refused", "/".join(line.named), text, remedy)
     names = {line.named for line in lines if line.acknowledges}
-    last = look.table(CURSORS).log.last(SETTLE)
+    last = look.table(schemas.CURSORS).log.last(SETTLE)
     if names or (last is not None and last[1].note.get("follows")):
-        cursors = by_name(query(NEWEST.format(rows="t"), t=look.table(CURSORS).delta))
+        cursors = by_name(query(NEWEST.format(rows="t"), t=look.table(schemas.CURSORS).delta))
         for name in sorted(cursors):
             yield from _bytes(name, cursors[name])
         yield from _behind(look, last)
@@ -57,8 +51,8 @@ def settled(look: Look) -> Iterator[Finding]:
 
 def _letters(look: Look) -> Iterator[Finding]:
     """The dead letters that batches say they have appended are in `inbox`, as far as the logs of both reach."""
-    inbox = look.table(INBOX)
-    for version, noted in look.table(CURSORS).log.notes(SETTLE, _BATCHES):
+    inbox = look.table(schemas.INBOX)
+    for version, noted in look.table(schemas.CURSORS).log.notes(SETTLE, _BATCHES):
         wanted, before = noted.note.get(LETTERS), noted.note.get(BEFORE_LETTERS)
         if wanted is None or before is None or (rest := inbox.log.after((before + 1, -1))) is None:
             continue
@@ -87,8 +81,8 @@ def _number(noted: Commit) -> int:
 def _bytes(name: Name, rows: CursorRows) -> Iterator[Finding]:
     try:
         rows.outstanding().check_invariants()
-        if CURSOR_LEASES in rows.blocks:
-            unpack_leases(rows.blocks[CURSOR_LEASES])
+        if schemas.CURSOR_LEASES in rows.blocks:
+            unpack_leases(rows.blocks[schemas.CURSOR_LEASES])
     except CorruptBytes as torn:
         text = f"its rows of `cursors` cannot be read: {torn}"
         yield error("cursor_torn", "/".join(name), text, _NEW_LIFE)
@@ -99,9 +93,9 @@ def _behind(look: Look, last: tuple[int, Commit] | None) -> Iterator[Finding]:
     if last is None:
         # It begins with the first subscription that it sees.
         return
-    done, read = _ms(look.table(CURSORS), last[0]), last[1].note
+    done, read = _ms(look.table(schemas.CURSORS), last[0]), last[1].note
     for field, table in FOLLOWED.items():
-        if table is COMMANDS and field not in read:
+        if table is schemas.COMMANDS and field not in read:
             # An earlier version of this project wrote it.
             continue
         source, version = look.table(table), int(read.get(field, -1))

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+import schemas
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.paths import local_path
 from pipeline.config.settings import LiveClock
@@ -17,16 +18,6 @@ from pipeline.subscriptions.guardstates import GuardStates
 from pipeline.subscriptions.importnotes import noted_by_others
 from pipeline.subscriptions.sourcenotes import SourceNotes, keys
 from pipeline.subscriptions.sourcestates import SourceStates
-from schemas import (
-    CURSORS,
-    INBOX,
-    LEFT_OUT,
-    REJECTED_DISPATCH,
-    REJECTED_INGEST,
-    REJECTED_SCHEDULE,
-    REJECTED_SETTLE,
-    SUBSCRIPTIONS,
-)
 
 _AHEAD_MS = LiveClock().lookahead_ms + LiveClock().max_jump_ms
 """A start is refused when the clock of its stage is further ahead, unless the profile allows for more."""
@@ -55,7 +46,7 @@ def _instants(look: Look) -> Iterator[tuple[str, int]]:
         if name != DISPATCH and end is not None:
             yield name, end.instant
     # Settle has no query whose checkpoint says it.
-    settled = look.table(CURSORS).log.last_note(SETTLE)
+    settled = look.table(schemas.CURSORS).log.last_note(SETTLE)
     if settled is not None:
         yield SETTLE, int(settled.note.get("now", 0))
 
@@ -82,7 +73,7 @@ def sources(look: Look) -> Iterator[Finding]:
             yield warning("source_stands_still", each.name, f"it stands still: {each.error}", remedy)
         elif each.behind:
             yield note("source_behind", each.name, f"it has yet to read {each.behind:,} rows")
-    log, files = look.table(INBOX).log, Files()
+    log, files = look.table(schemas.INBOX).log, Files()
     entries = [(version, log.actions(version) or []) for version in reversed(log.versions)]
     for name in keys(files, look.root):
         last, others = SourceNotes(files, look.root, name, f"{SOURCES}{name}").last(entries)
@@ -109,7 +100,7 @@ def lines(look: Look) -> Iterator[Finding]:
     """Each subscription has one line of the registry; of two, which only somebody else writes, one counts."""
     named = "SELECT topic, subscription, COUNT(*) AS n FROM t WHERE active GROUP BY topic, subscription"
     sql = f"SELECT * FROM ({named}) WHERE n > 1 ORDER BY n DESC LIMIT {_SHOWN}"  # noqa: S608 - a number
-    for row in query(sql, t=look.table(SUBSCRIPTIONS).delta):
+    for row in query(sql, t=look.table(schemas.SUBSCRIPTIONS).delta):
         text = f"{row['n']} lines of `subscriptions` name it, and one of them counts: the one with the finest tick"
         remedy = "delete the others from `subscriptions`"
         yield warning("two_lines", f"{row['topic']}/{row['subscription']}", text, remedy)
@@ -117,11 +108,11 @@ def lines(look: Look) -> Iterator[Finding]:
 
 def rejected(look: Look) -> Iterator[Finding]:
     """Rows that were refused, by reason: the senders' matter."""
-    for table in (REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH, REJECTED_SETTLE):
+    for table in schemas.REJECTED:
         # The schedule names the error first; what it was about makes each reason another one.
-        reason = "'refused by the index'" if table is REJECTED_SCHEDULE else "reason"
+        reason = "'refused by the index'" if table is schemas.REJECTED_SCHEDULE else "reason"
         # What dispatch left out by a command, a policy or a guard was not refused.
-        where = f"WHERE reason NOT IN {LEFT_OUT}"
+        where = f"WHERE reason NOT IN {schemas.LEFT_OUT}"
         sql = f"SELECT {reason} AS reason, COUNT(*) AS n FROM t {where} GROUP BY 1 ORDER BY 2 DESC LIMIT {_SHOWN}"  # noqa: S608
         found = query(sql, t=look.table(table).delta)
         if found:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyarrow.fs import FileType
 
+import schemas
 from pipeline.client.subscribing.lives import lives_in
 from pipeline.config.errors import NoWarehouse
 from pipeline.config.stages import STAGES
@@ -24,31 +25,12 @@ from pipeline.storage.files import Files
 from pipeline.storage.texts import with_texts
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.settled import read_mark
-from schemas import (
-    CLOSED,
-    COMMANDS,
-    CONSUMER_EVENTS,
-    CURSORS,
-    DELIVERIES,
-    HELD,
-    INBOX,
-    MESSAGES,
-    PUBLICATIONS,
-    REDELIVERY,
-    REJECTED_DISPATCH,
-    REJECTED_INGEST,
-    REJECTED_SCHEDULE,
-    REJECTED_SETTLE,
-    SEGMENTS,
-    SUBSCRIPTIONS,
-    TABLES,
-    Table,
-)
 
 _ORDER = (
-    *(REJECTED_SETTLE, CURSORS, CLOSED, CONSUMER_EVENTS),
-    *(HELD, PUBLICATIONS, DELIVERIES, REJECTED_DISPATCH, REDELIVERY, REJECTED_SCHEDULE),
-    *(SEGMENTS, MESSAGES, REJECTED_INGEST, INBOX, SUBSCRIPTIONS, COMMANDS),
+    *(schemas.REJECTED_SETTLE, schemas.CURSORS, schemas.CLOSED, schemas.CONSUMER_EVENTS),
+    *(schemas.HELD, schemas.PUBLICATIONS, schemas.DELIVERIES, schemas.REJECTED_DISPATCH),
+    *(schemas.REDELIVERY, schemas.REJECTED_SCHEDULE, schemas.SEGMENTS, schemas.MESSAGES),
+    *(schemas.REJECTED_INGEST, schemas.INBOX, schemas.SUBSCRIPTIONS, schemas.COMMANDS),
 )
 """Tables written last come first."""
 
@@ -56,7 +38,7 @@ _ORDER = (
 class Opened:
     """A table at one version, its log and its folder."""
 
-    def __init__(self, root: str, table: Table) -> None:
+    def __init__(self, root: str, table: schemas.Table) -> None:
         """Open it; what cannot be opened is kept as an error.
 
         Raises:
@@ -119,7 +101,7 @@ class Look:
         """
         self.root, self.now_ms = root.rstrip("/"), now_ms
         self.stages = {stage: Standing(self.root, stage) for stage in STAGES}
-        self.shelf, self.torn = _shelf(path_of(self.root, DELIVERIES))
+        self.shelf, self.torn = _shelf(path_of(self.root, schemas.DELIVERIES))
         self.missing: list[str] = []
         # Those that are there, by name.
         self.tables: dict[str, Opened] = {}
@@ -128,11 +110,11 @@ class Look:
                 self.tables[table.name] = Opened(self.root, table)
             except NoWarehouse:
                 self.missing.append(table.name)
-        if len(self.missing) == len(TABLES):
-            raise NoWarehouse(root, INBOX.name)
+        if len(self.missing) == len(schemas.TABLES):
+            raise NoWarehouse(root, schemas.INBOX.name)
         self.mark = read_mark(Files(), self.root)
 
-    def table(self, table: Table) -> Opened:
+    def table(self, table: schemas.Table) -> Opened:
         """A table.
 
         Raises:
@@ -150,7 +132,7 @@ class Look:
     @cached_property
     def lives(self) -> dict[Name, Incarnation]:
         """The present lives, as ingest has noticed them."""
-        return alive(lives_in(self.table(SEGMENTS).delta))
+        return alive(lives_in(self.table(schemas.SEGMENTS).delta))
 
     def command(self, words: str) -> str:
         """A command on this warehouse."""

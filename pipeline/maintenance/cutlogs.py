@@ -16,6 +16,7 @@ from contextlib import suppress
 from deltalake import DeltaTable
 from pyarrow.fs import FileSelector
 
+import schemas
 from pipeline.config.deltaspark import DeltaTable as SparkTable
 from pipeline.config.settings import HOUR_MS, QUIET_VERSIONS
 from pipeline.config.stages import DISPATCH, INGEST, SETTLE
@@ -34,20 +35,6 @@ from pipeline.maintenance.readers import begun_batch, unread_from
 from pipeline.settle.plan import PlanFile
 from pipeline.storage.files import Files
 from pipeline.subscriptions.sinkplaces import SinkPlaces
-from schemas import (
-    COMMANDS,
-    CONSUMER_EVENTS,
-    CURSORS,
-    DELIVERIES,
-    HELD,
-    INBOX,
-    MESSAGES,
-    PUBLICATIONS,
-    REDELIVERY,
-    SEGMENTS,
-    SUBSCRIPTIONS,
-    Table,
-)
 
 VACUUM = {
     # Delta asks for a week because it does not know who still reads what; here the log says.
@@ -60,11 +47,11 @@ VACUUM = {
     "spark.databricks.delta.vacuum.logging.enabled": "false",
 }
 
-_SHARED = (REDELIVERY, SEGMENTS)
+_SHARED = (schemas.REDELIVERY, schemas.SEGMENTS)
 """Tables to which a second stage writes."""
 
 
-def cut_log(warehouse: Warehouse, table: Table, written_before: int, quiet_before: int | None = None) -> int:
+def cut_log(warehouse: Warehouse, table: schemas.Table, written_before: int, quiet_before: int | None = None) -> int:
     """Delete the log entries of a table that nobody needs; give how many files of the log went.
 
     Killed half-way, it leaves a log that begins later than before, and is called again.
@@ -83,7 +70,7 @@ def cut_log(warehouse: Warehouse, table: Table, written_before: int, quiet_befor
     quiet = written_before if quiet_before is None else min(quiet_before, written_before)
     old = [v for v, ms in written.items() if ms < (written_before if newest - v > QUIET_VERSIONS else quiet)]
     needed = unread_from(warehouse, table) if old else None
-    if old and table is DELIVERIES:
+    if old and table is schemas.DELIVERIES:
         needed = SinkPlaces(files, warehouse.root).needed()
     old = [v for v in old if needed is None or v <= needed]
     if not old:
@@ -91,15 +78,15 @@ def cut_log(warehouse: Warehouse, table: Table, written_before: int, quiet_befor
         return 0
     noted = _noted(files, path, table, newest)
     limit = min(noted.values(), default=newest)
-    if table is DELIVERIES:
+    if table is schemas.DELIVERIES:
         limit = min(limit, _accounted(warehouse))
-    if table is HELD:
+    if table is schemas.HELD:
         limit = min(limit, _taken_out(warehouse, newest))
     for stage in (each for each, version in noted.items() if version < max(old) and _is_repeated(table, each)):
         _note_again(warehouse, table, stage)
-    if table is REDELIVERY:
+    if table is schemas.REDELIVERY:
         limit = min(limit, _unmarked(warehouse))
-    if table is SEGMENTS:
+    if table is schemas.SEGMENTS:
         limit = min(limit, _unfinished(warehouse))
     first = max((v for v in old if v <= limit), default=0)
     going = [file for file in found if file.version < first and file.is_understood]
@@ -108,7 +95,7 @@ def cut_log(warehouse: Warehouse, table: Table, written_before: int, quiet_befor
     return len(going)
 
 
-def vacuum(warehouse: Warehouse, table: Table, slack_ms: int) -> None:
+def vacuum(warehouse: Warehouse, table: schemas.Table, slack_ms: int) -> None:
     """Delete the data files that were no longer part of a table when the first entry left of its log was written.
 
     What Spark left of writing when it was killed goes too, after an hour at least.
@@ -122,8 +109,8 @@ def vacuum(warehouse: Warehouse, table: Table, slack_ms: int) -> None:
             that names it, and somebody may be reading.
     """
     files, path = warehouse.files, warehouse.path(table)
-    noted = table in (DELIVERIES, HELD)
-    ahead = PreparedStore(files, warehouse.path(DELIVERIES)).all() if noted else []
+    noted = table in (schemas.DELIVERIES, schemas.HELD)
+    ahead = PreparedStore(files, warehouse.path(schemas.DELIVERIES)).all() if noted else []
     found = _log_files(files, path)
     begin = first_version(found)
     first = next(file for file in found if file.is_entry and file.version == begin)
@@ -166,34 +153,34 @@ def _path(path: str, file: LogFile) -> str:
     return f"{path}/_delta_log/{file.name}"
 
 
-def _noted(files: Files, path: str, table: Table, newest: int) -> dict[str, int]:
+def _noted(files: Files, path: str, table: schemas.Table, newest: int) -> dict[str, int]:
     """The version of the last commit of the stage that writes a table, back to which its look-up has to reach.
 
     Sources and replays are producers that take notes, each under a name of its own, so the last one of each is kept.
     """
     last: dict[str, int] = {}
-    if table in (CONSUMER_EVENTS, COMMANDS, SUBSCRIPTIONS):
+    if table in (schemas.CONSUMER_EVENTS, schemas.COMMANDS, schemas.SUBSCRIPTIONS):
         # No stage writes it.
         return last
     for back, actions in enumerate(commits(files, path, newest)):
         commit = note_of(actions)
-        if commit is not None and (table is INBOX or commit.stage == table.writer):
+        if commit is not None and (table is schemas.INBOX or commit.stage == table.writer):
             last.setdefault(commit.stage, newest - back)
-            if table is not INBOX:
+            if table is not schemas.INBOX:
                 break
     return last
 
 
-def _is_repeated(table: Table, stage: str) -> bool:
+def _is_repeated(table: schemas.Table, stage: str) -> bool:
     """Whether the last note of a stage is repeated when it is in the way of the log; of a replay that is over, too."""
-    return stage == table.writer if table in _SHARED else table is INBOX
+    return stage == table.writer if table in _SHARED else table is schemas.INBOX
 
 
 class _Overtaken(Exception):
     """The stage has committed itself."""
 
 
-def _note_again(warehouse: Warehouse, table: Table, stage: str) -> None:
+def _note_again(warehouse: Warehouse, table: schemas.Table, stage: str) -> None:
     """Repeat the last note of a stage that writes a table, as the newest version; nothing if it commits meanwhile.
 
     `redelivery` and `segments` have two writers each: ingest, or settle, may write there for long while the stage whose
@@ -216,7 +203,7 @@ def _note_again(warehouse: Warehouse, table: Table, stage: str) -> None:
 
 def _unmarked(warehouse: Warehouse) -> int:
     """The version of `redelivery` after which ingest may have released what `segments` does not know of yet."""
-    taken, marked = (last_commit(warehouse, table, INGEST) for table in (MESSAGES, SEGMENTS))
+    taken, marked = (last_commit(warehouse, table, INGEST) for table in (schemas.MESSAGES, schemas.SEGMENTS))
     if taken is None or (marked is not None and marked.note["next_ledger"] >= taken.note["next_ledger"]):
         return sys.maxsize
     return int(taken.note["redelivery"]) if taken.note.get("express") else sys.maxsize
@@ -224,7 +211,7 @@ def _unmarked(warehouse: Warehouse) -> int:
 
 def _taken_out(warehouse: Warehouse, last: int) -> int:
     """The version of `held` after which its log says what was taken out of it and may not be visible."""
-    since = hidden_since(warehouse, last_commit(warehouse, DELIVERIES, DISPATCH))
+    since = hidden_since(warehouse, last_commit(warehouse, schemas.DELIVERIES, DISPATCH))
     return last if since is None else since
 
 
@@ -233,7 +220,7 @@ def _unfinished(warehouse: Warehouse) -> int:
 
     Settle may have died between the two, and stay away for long. Its next start looks for that commit.
     """
-    last = last_commit(warehouse, CURSORS, SETTLE)
+    last = last_commit(warehouse, schemas.CURSORS, SETTLE)
     noted = PlanFile(warehouse.files, warehouse.checkpoint(SETTLE)).plan
     if noted is not None:
         return sys.maxsize if last is not None and noted.batch <= last.batch else noted.segments
@@ -246,5 +233,5 @@ def _unfinished(warehouse: Warehouse) -> int:
 
 def _accounted(warehouse: Warehouse) -> int:
     """The version of `deliveries` up to which `publications` accounts for it; the rest is read from its log."""
-    last = last_commit(warehouse, PUBLICATIONS, DISPATCH)
+    last = last_commit(warehouse, schemas.PUBLICATIONS, DISPATCH)
     return 0 if last is None else int(last.note["version"])

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from itertools import islice
 
+import schemas
 from pipeline.config.stages import DISPATCH, INGEST, SETTLE
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.logs.entries import commits, newest
@@ -18,21 +19,6 @@ from pipeline.settle.plan import PlanFile, reached, unfinished, written
 from pipeline.settle.registry import acknowledging
 from pipeline.settle.undone import begins_behind
 from pipeline.storage.files import Files
-from schemas import (
-    COMMANDS,
-    CONSUMER_EVENTS,
-    CURSORS,
-    DELIVERIES,
-    HELD,
-    INBOX,
-    MESSAGES,
-    REDELIVERY,
-    REJECTED_DISPATCH,
-    REJECTED_INGEST,
-    SEGMENTS,
-    SUBSCRIPTIONS,
-    Table,
-)
 
 _FAR_BEHIND = 500
 """A stage that is more commits behind holds all rows of its table."""
@@ -41,17 +27,17 @@ _FAR_BEHIND = 500
 READERS = {table.name: stage for stage, table in SOURCES.items()}
 """Which stage, that is a query of Spark's, follows which table."""
 SETTLED = {
-    CONSUMER_EVENTS.name: "events",
-    REDELIVERY.name: "released",
-    REJECTED_DISPATCH.name: "refused",
-    COMMANDS.name: "commands",
+    schemas.CONSUMER_EVENTS.name: "events",
+    schemas.REDELIVERY.name: "released",
+    schemas.REJECTED_DISPATCH.name: "refused",
+    schemas.COMMANDS.name: "commands",
 }
 """The tables that settle follows, and by which name its notes tell the version up to which it has read each."""
 
 
-def unread_from(warehouse: Warehouse, table: Table) -> int | None:
+def unread_from(warehouse: Warehouse, table: schemas.Table) -> int | None:
     """The version of a table from which on its readers need log and files; None: no stage follows it."""
-    if table is SUBSCRIPTIONS:
+    if table is schemas.SUBSCRIPTIONS:
         return _registry_read(warehouse)
     stage, needed = READERS.get(table.name), list[int]()
     if stage is not None:
@@ -81,7 +67,7 @@ def begun_batch(warehouse: Warehouse) -> Settling | None:
     """The plan of a batch of settle that is not in `cursors`, and will be repeated as it was; None: there is none."""
     files = warehouse.files
     noted = PlanFile(files, warehouse.checkpoint(SETTLE)).plan
-    last = last_commit(warehouse, CURSORS, SETTLE)
+    last = last_commit(warehouse, schemas.CURSORS, SETTLE)
     if noted is None and last is not None and "begin" not in last.note:
         # An earlier version of settle, which noted no plan.
         return None
@@ -96,38 +82,38 @@ def begun_batch(warehouse: Warehouse) -> Settling | None:
 
 def _settled(warehouse: Warehouse) -> dict[str, int] | None:
     """The same, as if no batch had begun since the last one in `cursors`."""
-    known, last = acknowledging(warehouse), last_commit(warehouse, CURSORS, SETTLE)
+    known, last = acknowledging(warehouse), last_commit(warehouse, schemas.CURSORS, SETTLE)
     if last is not None and (known or last.note.get("follows")):
         return {name: int(last.note.get(name, 0 if name == "commands" else -1)) for name in SETTLED.values()}
     if not known:
         return None
-    latest = newest(warehouse.files, warehouse.path(REDELIVERY))
+    latest = newest(warehouse.files, warehouse.path(schemas.REDELIVERY))
     begins = (latest if line.policies.ack_after is None else line.policies.ack_after for line in known.values())
     return {"events": -1, "released": min(begins), "refused": -1, "commands": 0}
 
 
 def _registry_read(warehouse: Warehouse) -> int:
     """The oldest version of the registry that a stage may read: the one that its last batch followed."""
-    ingest, torn = last_commit(warehouse, SEGMENTS, INGEST), torn_batch(warehouse)
+    ingest, torn = last_commit(warehouse, schemas.SEGMENTS, INGEST), torn_batch(warehouse)
     needed = [0 if ingest is None else int(ingest.note.get("registry", 0))]
     needed += [] if torn is None else [torn.registry]
-    last, begun = last_commit(warehouse, CURSORS, SETTLE), begun_batch(warehouse)
+    last, begun = last_commit(warehouse, schemas.CURSORS, SETTLE), begun_batch(warehouse)
     if last is not None and settled_upto(warehouse) is not None:
         needed.append(int(last.note.get("registry", 0)))
     needed += [] if begun is None else [begun.registry]
     return max(0, min(needed))
 
 
-def _unread_by(warehouse: Warehouse, table: Table, stage: str) -> int:
+def _unread_by(warehouse: Warehouse, table: schemas.Table, stage: str) -> int:
     """The version from which on a query of Spark's needs its source.
 
     That is one version before the batch that its checkpoint committed last, because Spark looks at that batch again
     when it starts, and before the batch that a take-over would finish. Without a checkpoint it is the first version.
     """
     needed = _committed(warehouse.files, warehouse.checkpoint(stage))
-    if table is INBOX:
+    if table is schemas.INBOX:
         needed = min(needed, _begin_of_ingest(warehouse))
-    elif table is REDELIVERY:
+    elif table is schemas.REDELIVERY:
         needed = min(needed, _begin_of_dispatch(warehouse))
     # A stream that waits for a version looks for the one before it, too: it is there when the log was not cut.
     return max(0, needed - 1)
@@ -135,7 +121,7 @@ def _unread_by(warehouse: Warehouse, table: Table, stage: str) -> int:
 
 def _begin_of_ingest(warehouse: Warehouse) -> int:
     """The version of the inbox at which a take-over begins: where the furthest batch did, which it may finish."""
-    last = [last_commit(warehouse, t, INGEST) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)]
+    last = [last_commit(warehouse, t, INGEST) for t in (schemas.MESSAGES, schemas.REJECTED_INGEST, schemas.SEGMENTS)]
     return max((Plan.of_note(commit.note).begin[0] for commit in last if commit is not None), default=0)
 
 
@@ -152,9 +138,9 @@ def torn_batch(warehouse: Warehouse) -> Note | None:
 
 def _dispatched(warehouse: Warehouse) -> tuple[Offset, Note | None]:
     """The place behind what is prepared, and the note of a batch that was torn apart."""
-    tables = (REJECTED_DISPATCH, DELIVERIES, HELD)
+    tables = (schemas.REJECTED_DISPATCH, schemas.DELIVERIES, schemas.HELD)
     refused, *handed = (last_commit(warehouse, table, DISPATCH) for table in tables)
-    handed_over = [each.source for each in PreparedStore(warehouse.files, warehouse.path(DELIVERIES)).all()]
+    handed_over = [each.source for each in PreparedStore(warehouse.files, warehouse.path(schemas.DELIVERIES)).all()]
     handed_over += [tuple(each.note["source"]) for each in handed if each is not None]
     note = None if refused is None else noted(refused.note)
     handed_over += [note.source] if note is not None and note.complete else []
@@ -175,7 +161,7 @@ class Unread:
     batches: frozenset[int] = frozenset()
 
 
-def unread(warehouse: Warehouse, table: Table) -> Unread | None:
+def unread(warehouse: Warehouse, table: schemas.Table) -> Unread | None:
     """What a table's reader has yet to read; None: so much that it is not asked for."""
     version = unread_from(warehouse, table)
     if version is None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+import schemas
 from pipeline.config.paths import is_s3
 from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import DAY_MS, HOUR_MS, LAST_INSTANT_MS
@@ -44,22 +45,6 @@ from pipeline.maintenance.unreleased import unreleased
 from pipeline.subscriptions.incarnations import alive
 from pipeline.subscriptions.markers import IngestMemory, Markers
 from pipeline.subscriptions.settled import SettledMark, raise_to, read_mark
-from schemas import (
-    CLOSED,
-    COMMANDS,
-    CONSUMER_EVENTS,
-    CURSORS,
-    DELIVERIES,
-    HELD,
-    INBOX,
-    LEFT_OUT,
-    MESSAGES,
-    PUBLICATIONS,
-    REDELIVERY,
-    REJECTED_DISPATCH,
-    SEGMENTS,
-    Table,
-)
 from schemas.columns import TIME
 from state import tick_bits
 
@@ -68,7 +53,7 @@ _STEP_MS = 1 << 20
 """The mark moves in steps of 17 minutes or more: each move rewrites the files through which it goes."""
 EVENTS_MS = HOUR_MS
 """Rows of `consumer_events` stay so long."""
-_REASONS = ", ".join(f"'{reason}'" for reason in LEFT_OUT)
+_REASONS = ", ".join(f"'{reason}'" for reason in schemas.LEFT_OUT)
 _BATCH, _LEDGER = "batch_id", "ledger_id"
 _NOBODY = Forgotten()
 
@@ -82,7 +67,7 @@ def visible(warehouse: Warehouse) -> tuple[int, int]:
 
     0 and 0 before the first one.
     """
-    last = last_commit(warehouse, DELIVERIES, DISPATCH)
+    last = last_commit(warehouse, schemas.DELIVERIES, DISPATCH)
     if last is None:
         return 0, 0
     instant = max((released_at for *_, released_at in last.note["shown"]), default=0)
@@ -127,8 +112,8 @@ def left_out_unread(warehouse: Warehouse, wanted: SettledMark) -> bool:
 
     It comes in a later round: the mark waits for it.
     """
-    files, path = warehouse.files, warehouse.path(REJECTED_DISPATCH)
-    last = last_commit(warehouse, CURSORS, SETTLE)
+    files, path = warehouse.files, warehouse.path(schemas.REJECTED_DISPATCH)
+    last = last_commit(warehouse, schemas.CURSORS, SETTLE)
     read = -1 if last is None else int(last.note["refused"])
     for version in range(read + 1, newest(files, path) + 1):
         actions = entry(files, path, version)
@@ -141,10 +126,10 @@ def left_out_unread(warehouse: Warehouse, wanted: SettledMark) -> bool:
 
 def before_held(warehouse: Warehouse) -> int:
     """Before this time was due what is not held, and what left `held` and may not be visible yet, ms UTC."""
-    if not newest(warehouse.files, warehouse.path(HELD)):
+    if not newest(warehouse.files, warehouse.path(schemas.HELD)):
         return LAST_INSTANT_MS
-    (held,) = ask(warehouse, HELD, "SELECT MIN(message_due) AS first FROM {rows}")
-    taken_out = taken_since(warehouse, last_commit(warehouse, DELIVERIES, DISPATCH))
+    (held,) = ask(warehouse, schemas.HELD, "SELECT MIN(message_due) AS first FROM {rows}")
+    taken_out = taken_since(warehouse, last_commit(warehouse, schemas.DELIVERIES, DISPATCH))
     if taken_out is None:
         return 0
     firsts = held["first"], pc.min(taken_out.column("message_due")).as_py()
@@ -173,27 +158,29 @@ def going(
     until, kept = f"timestamp_millis({mark.due_ms})", retained.open
     below, letters = {"ledger_id": mark.ledger - 1}, ExemptRows(retained.letters, letters_until)
     found = [
-        Expired.within(MESSAGES, kept, {"due_time": mark.due_ms, **below}, letters),
+        Expired.within(schemas.MESSAGES, kept, {"due_time": mark.due_ms, **below}, letters),
         # A redelivery is of a message that was due long before.
-        Expired.within(REDELIVERY, kept, {"message_due": mark.due_ms, "due_time": mark.due_ms, **below}, letters),
+        Expired.within(
+            schemas.REDELIVERY, kept, {"message_due": mark.due_ms, "due_time": mark.due_ms, **below}, letters
+        ),
         # The last marker is the memory of ingest; who joined and left when is told by others, too.
         Expired(
-            SEGMENTS,
+            schemas.SEGMENTS,
             f"(last_due <= {until} OR marker < {mark.marker} AND first_ledger IS NULL)",
             look=Look(("last_due", *COLUMNS), partial(_is_over, mark), gone.among if gone.before else None),
         ),
     ]
     if retained.closed is not None:
-        found.append(Expired.within(CLOSED, retained.closed, {"closed_at": mark.due_ms}))
+        found.append(Expired.within(schemas.CLOSED, retained.closed, {"closed_at": mark.due_ms}))
     if deliveries_until is None:
         return found
     due = min(mark.due_ms, deliveries_until)
     limits = {"due_time": due, **below}
     # What became of a command is told by deliveries: its rows do not outlive them.
     # Nor do those of what else was left out.
-    said = Expired.within(COMMANDS, OpenPositions(), limits)
+    said = Expired.within(schemas.COMMANDS, OpenPositions(), limits)
     left_out = Expired(
-        REJECTED_DISPATCH,
+        schemas.REJECTED_DISPATCH,
         f"reason IN ({_REASONS}) AND due_time <= timestamp_millis({due})",
         look=Look(("reason", "due_time"), partial(_was_left_out, due)),
     )
@@ -201,8 +188,8 @@ def going(
         *found,
         said,
         left_out,
-        Expired.within(DELIVERIES, kept, limits),
-        Expired.within(PUBLICATIONS, OpenPositions(), {"last_due": due}),
+        Expired.within(schemas.DELIVERIES, kept, limits),
+        Expired.within(schemas.PUBLICATIONS, OpenPositions(), {"last_due": due}),
     ]
 
 
@@ -215,7 +202,7 @@ def _is_over(mark: SettledMark, rows: pa.Table) -> pa.ChunkedArray:
 def _was_left_out(due_ms: int, rows: pa.Table) -> pa.ChunkedArray:
     """Which rows of `rejected_dispatch` are of messages that are there, and were due until an instant."""
     return pc.and_kleene(
-        pc.is_in(rows["reason"], pa.array(LEFT_OUT)), pc.less_equal(rows["due_time"], _instant(due_ms))
+        pc.is_in(rows["reason"], pa.array(schemas.LEFT_OUT)), pc.less_equal(rows["due_time"], _instant(due_ms))
     )
 
 
@@ -309,7 +296,7 @@ def _is_sifted(table: Rewriting, rows: Expired) -> bool:
     return table.folder is not None and needed <= set(table.table.schema.names)
 
 
-def _counted(old: DataFrame, table: Table) -> dict[str, int]:
+def _counted(old: DataFrame, table: schemas.Table) -> dict[str, int]:
     """How many rows of each file go, by its path. A job."""
     found = old.groupBy("_metadata.file_path").count().collect()
     return {unquote(row["file_path"]).rpartition(f"/{table.name}/")[2]: row["count"] for row in found}
@@ -335,7 +322,7 @@ def empty_inbox(warehouse: Warehouse, mark: SettledMark) -> int:
     def old(file: Mapping[str, Any]) -> bool:
         return last_ms(file["stats"], "publish_time", math.inf) <= mark.due_ms
 
-    return _take_out_files(warehouse, INBOX, old)
+    return _take_out_files(warehouse, schemas.INBOX, old)
 
 
 def forget_events(warehouse: Warehouse, now_ms: int) -> int:
@@ -350,10 +337,10 @@ def forget_events(warehouse: Warehouse, now_ms: int) -> int:
         # Consumers say the time, by clocks of their own.
         return not now_ms - EVENTS_MS < last_ms(file["stats"], "at", 0) < now_ms + DAY_MS
 
-    return _take_out_files(warehouse, CONSUMER_EVENTS, old)
+    return _take_out_files(warehouse, schemas.CONSUMER_EVENTS, old)
 
 
-def _take_out_files(warehouse: Warehouse, table: Table, old: Callable[[Mapping[str, Any]], bool]) -> int:
+def _take_out_files(warehouse: Warehouse, table: schemas.Table, old: Callable[[Mapping[str, Any]], bool]) -> int:
     """Take out the old files of a table that have nothing that a stage has yet to read; give how many rows."""
     ahead = unread(warehouse, table)
     if ahead is None:

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
+import schemas
 from pipeline.config.deltaspark import exceptions
 from pipeline.config.session import PARTITIONS
 from pipeline.config.settings import MINUTE_MS, Upkeep
@@ -29,25 +30,6 @@ from pipeline.maintenance.layout import OPTIMIZE, Merged, cluster, compact, is_n
 from pipeline.maintenance.retention import InTheWay, delete, empty_inbox, forget_events, going, raise_mark, visible
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.settled import SettledMark
-from schemas import (
-    CLOSED,
-    COMMANDS,
-    CONSUMER_EVENTS,
-    CURSORS,
-    DELIVERIES,
-    HELD,
-    INBOX,
-    MESSAGES,
-    PUBLICATIONS,
-    REJECTED_DISPATCH,
-    REJECTED_INGEST,
-    REJECTED_SCHEDULE,
-    REJECTED_SETTLE,
-    SEGMENTS,
-    SUBSCRIPTIONS,
-    TABLES,
-    Table,
-)
 
 LOCK = "maintenance"
 """The lock file of a round, beside those of the stages."""
@@ -68,9 +50,10 @@ _CONFLICTS = (
 )
 """What Delta says of another commit in the way, where it deletes or merges. They have no parent of their own."""
 T = TypeVar("T")
-_FOLLOWED = (DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH, REJECTED_SETTLE)
+_FOLLOWED = (schemas.DELIVERIES, schemas.PUBLICATIONS, *schemas.REJECTED)
 """Tables that are written for others, who may follow their logs."""
-_REPLAYED, _REPLAYED_MS = (CONSUMER_EVENTS, CURSORS, CLOSED, COMMANDS, SUBSCRIPTIONS), 2 * MINUTE_MS
+_REPLAYED = (schemas.CONSUMER_EVENTS, schemas.CURSORS, schemas.CLOSED, schemas.COMMANDS, schemas.SUBSCRIPTIONS)
+_REPLAYED_MS = 2 * MINUTE_MS
 """Tables whose logs clients follow or add to, and how long those stay at least. A client that was away for longer
 begins with what `cursors` and `closed` say."""
 
@@ -108,7 +91,7 @@ class _Steps:
 
     failed: dict[str, list[str]] = field(default_factory=dict)
 
-    def take(self, table: Table, name: str, step: Callable[[], T], otherwise: T) -> T:
+    def take(self, table: schemas.Table, name: str, step: Callable[[], T], otherwise: T) -> T:
         """Take a step for a table; when it fails, log that and give what there is otherwise."""
         try:
             with panics_raised():
@@ -139,7 +122,7 @@ def cut_logs(warehouse: Warehouse, upkeep: Upkeep, now_ms: int) -> Generator[str
     """
     steps = _Steps()
     with _lock(warehouse).held():
-        for table in TABLES:
+        for table in schemas.TABLES:
             if table not in _FOLLOWED:
                 cut = partial(_cut, warehouse, table, upkeep, now_ms)
                 if steps.take(table, "cutting the log", cut, 0):
@@ -164,7 +147,7 @@ def maintain(warehouse: Warehouse, upkeep: Upkeep, now_ms: int, cut: Collection[
         warehouse = warehouse.within(own_session(warehouse.session))
     with _lock(warehouse).held():
         deleted = _forget(warehouse, upkeep, now_ms, steps)
-        for table in TABLES:
+        for table in schemas.TABLES:
             laying = partial(_laid_out, warehouse, table, upkeep)
             merged, into = steps.take(table, "merging files", laying, (0, 0))
             cutting = partial(_cut, warehouse, table, upkeep, now_ms)
@@ -191,15 +174,15 @@ def _forget(warehouse: Warehouse, upkeep: Upkeep, now_ms: int, steps: _Steps) ->
     not go before its message.
     """
     deleted: dict[str, int] = {}
-    if newest(warehouse.files, warehouse.path(CONSUMER_EVENTS)):
+    if newest(warehouse.files, warehouse.path(schemas.CONSUMER_EVENTS)):
         events = partial(forget_events, warehouse, now_ms)
-        deleted[CONSUMER_EVENTS.name] = steps.take(CONSUMER_EVENTS, _DELETING, events, 0)
+        deleted[schemas.CONSUMER_EVENTS.name] = steps.take(schemas.CONSUMER_EVENTS, _DELETING, events, 0)
     raising = partial(raise_mark, warehouse, upkeep.retain_ms)
-    mark = steps.take(MESSAGES, "finding what is settled", raising, SettledMark())
+    mark = steps.take(schemas.MESSAGES, "finding what is settled", raising, SettledMark())
     if mark == SettledMark():
         return deleted
     deleted |= _forget_settled(warehouse, upkeep, mark, steps)
-    deleted[INBOX.name] = steps.take(INBOX, _DELETING, partial(empty_inbox, warehouse, mark), 0)
+    deleted[schemas.INBOX.name] = steps.take(schemas.INBOX, _DELETING, partial(empty_inbox, warehouse, mark), 0)
     return deleted
 
 
@@ -210,16 +193,16 @@ def _forget_settled(warehouse: Warehouse, upkeep: Upkeep, mark: SettledMark, ste
     def reading() -> RetentionLimits:
         return retention_limits(warehouse, visible(warehouse)[1] - 1, mark)
 
-    kept = steps.take(CURSORS, "reading what is open", reading, None)
+    kept = steps.take(schemas.CURSORS, "reading what is open", reading, None)
     if kept is None:
         return deleted
     keep = upkeep.retain_deliveries_ms
     shown = None if keep is None else mark.due_ms + upkeep.retain_ms - keep
     letters = mark.due_ms - max(0, upkeep.retain_dead_letters_ms - upkeep.retain_ms)
-    gone = steps.take(SEGMENTS, "finding who left", partial(forgotten, warehouse, mark), Forgotten())
+    gone = steps.take(schemas.SEGMENTS, "finding who left", partial(forgotten, warehouse, mark), Forgotten())
     # Before the rows of `segments`, by which the next round knows of them if this one ends here.
     lines = partial(forget_lines, warehouse, gone.lines)
-    deleted[SUBSCRIPTIONS.name] = steps.take(SUBSCRIPTIONS, _DELETING, lines, 0)
+    deleted[schemas.SUBSCRIPTIONS.name] = steps.take(schemas.SUBSCRIPTIONS, _DELETING, lines, 0)
     for rows in going(mark, shown, kept, letters, gone):
         count = steps.take(rows.table, _DELETING, partial(delete, warehouse, rows), None)
         if count is None:
@@ -228,14 +211,14 @@ def _forget_settled(warehouse: Warehouse, upkeep: Upkeep, mark: SettledMark, ste
     return deleted
 
 
-def _cut(warehouse: Warehouse, table: Table, upkeep: Upkeep, now_ms: int) -> int:
+def _cut(warehouse: Warehouse, table: schemas.Table, upkeep: Upkeep, now_ms: int) -> int:
     """Cut the log of a table; give how many files of it went."""
     keep = min(upkeep.retain_log_ms, upkeep.log_ms)
     if table in _FOLLOWED:
         return cut_log(warehouse, table, now_ms - upkeep.retain_log_ms, now_ms - upkeep.quiet_ms)
     if table in _REPLAYED:
         keep = max(keep, _REPLAYED_MS)
-    if table is INBOX:
+    if table is schemas.INBOX:
         # A producer on Spark looks, when its files are written, for the version after the one that it began with. If
         # that entry has been cut, it takes its number, which is before the start of the log, and nobody reads it.
         keep = max(upkeep.log_ms, upkeep.files_ms)
@@ -246,16 +229,16 @@ def _lock(warehouse: Warehouse) -> StageLock:
     return StageLock(LOCK, f"{warehouse.root}/_checkpoints")
 
 
-def _laid_out(warehouse: Warehouse, table: Table, upkeep: Upkeep) -> Merged:
+def _laid_out(warehouse: Warehouse, table: schemas.Table, upkeep: Upkeep) -> Merged:
     """Merge files, and sort messages into one another."""
     merged, into = 0, 0
     # Files of `messages` are merged between rounds too, and what was left then is merged now. Those of `cursors` settle
     # replaces itself, by what they come to, dispatch those of `held`, and who registers those of the registry.
-    if table in (CURSORS, HELD, SUBSCRIPTIONS):
+    if table in (schemas.CURSORS, schemas.HELD, schemas.SUBSCRIPTIONS):
         return 0, 0
-    if table is MESSAGES or is_new(warehouse, table):
+    if table is schemas.MESSAGES or is_new(warehouse, table):
         merged, into = compact(warehouse, table)
-    if table is MESSAGES:
+    if table is schemas.MESSAGES:
         # What is released until the next round is not worth the while.
         after = visible(warehouse)[0] + upkeep.every_ms
         again, anew = cluster(warehouse, after, upkeep.cluster_bytes)

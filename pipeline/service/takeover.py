@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+import schemas
 from pipeline.config.options import Options
 from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.config.timeline import timeline
@@ -26,17 +27,6 @@ from pipeline.ingest.plan import Plan
 from pipeline.ingest.stage import Ingest
 from pipeline.service.instants import given
 from pipeline.subscriptions.markers import IngestMemory, Markers
-from schemas import (
-    DELIVERIES,
-    HELD,
-    MESSAGES,
-    PUBLICATIONS,
-    REDELIVERY,
-    REJECTED_DISPATCH,
-    REJECTED_INGEST,
-    SEGMENTS,
-    Table,
-)
 
 _NOWHERE = (0, EVERYTHING_BEFORE - 1)
 """Before the first position of a source."""
@@ -69,7 +59,7 @@ def take_over_ingest(warehouse: Warehouse, options: Options) -> Origin:
     taken. `segments` is written last: when it is not as far, the batch is torn, or had nothing to write there.
     """
     _accept_again(warehouse, options)
-    last = [last_commit(warehouse, t, INGEST) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)]
+    last = [last_commit(warehouse, t, INGEST) for t in (schemas.MESSAGES, schemas.REJECTED_INGEST, schemas.SEGMENTS)]
     furthest = max(last, key=_ingested)
     earlier = given(warehouse.instants(INGEST))[-1:]
     if furthest is None:
@@ -84,12 +74,12 @@ def take_over_ingest(warehouse: Warehouse, options: Options) -> Origin:
 
 def _accept_again(warehouse: Warehouse, options: Options) -> None:
     """Write what `messages` lacks of batches that other tables have: somebody restored it alone, from an older copy."""
-    last = last_commit(warehouse, MESSAGES, INGEST)
+    last = last_commit(warehouse, schemas.MESSAGES, INGEST)
     known = None if last is None else Plan.of_note(last.note)
     upto = _NOWHERE if known is None else known.source
-    after = {REDELIVERY.name: -1 if known is None else known.redelivery}
+    after = {schemas.REDELIVERY.name: -1 if known is None else known.redelivery}
     lacking: dict[tuple[str, int], Commit] = {}
-    for table in (SEGMENTS, REJECTED_INGEST, REDELIVERY):
+    for table in (schemas.SEGMENTS, schemas.REJECTED_INGEST, schemas.REDELIVERY):
         for commit in _ingested_since(warehouse, table, upto, after.get(table.name, -1)):
             plan = Plan.of_note(commit.note)
             if plan.next_ledger > plan.first_ledger:
@@ -101,7 +91,7 @@ def _accept_again(warehouse: Warehouse, options: Options) -> None:
         body.write_again(warehouse.session, plan, commit.owner, commit.batch)
 
 
-def _ingested_since(warehouse: Warehouse, table: Table, upto: tuple[int, int], after: int) -> Iterator[Commit]:
+def _ingested_since(warehouse: Warehouse, table: schemas.Table, upto: tuple[int, int], after: int) -> Iterator[Commit]:
     """The commits of ingest to a table, the newest first, that took more of the inbox than up to a place."""
     files, path = warehouse.files, warehouse.path(table)
     last = newest(files, path)
@@ -119,14 +109,14 @@ def unaddressed(warehouse: Warehouse) -> bool:
 
     A stage that dies leaves one such batch, which is finished by its plan.
     """
-    last = last_commit(warehouse, MESSAGES, INGEST)
+    last = last_commit(warehouse, schemas.MESSAGES, INGEST)
     if last is None:
         return False
     known, end = IngestMemory.addressed(Markers(warehouse)).next_ledger, Plan.of_note(last.note).first_ledger
     if known >= end:
         return False
     between = (F.col("ledger_id") >= known) & (F.col("ledger_id") < end)
-    return not warehouse.read(MESSAGES).where(between).isEmpty()
+    return not warehouse.read(schemas.MESSAGES).where(between).isEmpty()
 
 
 def take_over_dispatch(warehouse: Warehouse, options: Options) -> Origin:
@@ -138,14 +128,14 @@ def take_over_dispatch(warehouse: Warehouse, options: Options) -> Origin:
     hand over: their positions were of removed subscriptions, and are looked at again; or all was left out,
     or held, which commits of those tables say.
     """
-    tables = (REJECTED_DISPATCH, DELIVERIES, HELD, PUBLICATIONS)
+    tables = (schemas.REJECTED_DISPATCH, schemas.DELIVERIES, schemas.HELD, schemas.PUBLICATIONS)
     refused, delivered, held, published = (last_commit(warehouse, table, DISPATCH) for table in tables)
     note = None if refused is None else dispatch.noted(refused.note)
     said = [held, refused if note is not None and note.complete else None]
     furthest = max((each for each in said if each is not None), key=_handed_over, default=None)
     restored = restore_all(warehouse, options.settings, timeline(options.clock), furthest)
-    noted = PreparedStore(warehouse.files, warehouse.path(DELIVERIES)).all()
-    last = [last_commit(warehouse, table, DISPATCH) for table in (DELIVERIES, HELD)]
+    noted = PreparedStore(warehouse.files, warehouse.path(schemas.DELIVERIES)).all()
+    last = [last_commit(warehouse, table, DISPATCH) for table in (schemas.DELIVERIES, schemas.HELD)]
     handed_over = [restored, *(each.source for each in noted)]
     handed_over += [_handed_over(each) for each in (*last, furthest) if each is not None]
     done = max(handed_over, default=_NOWHERE)

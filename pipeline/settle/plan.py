@@ -8,34 +8,26 @@ from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from typing import Any
 
+import schemas
 from pipeline.config.errors import SourceBehind
 from pipeline.config.stages import SETTLE
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.logs.notes import last_note
 from pipeline.storage.files import Files
-from schemas import (
-    CLOSED,
-    COMMANDS,
-    CONSUMER_EVENTS,
-    REDELIVERY,
-    REJECTED_DISPATCH,
-    REJECTED_SETTLE,
-    SEGMENTS,
-)
 
 _FILE = "plan.json"
 FOLLOWED = {
-    "events": CONSUMER_EVENTS,
-    "refused": REJECTED_DISPATCH,
-    "commands": COMMANDS,
-    "released": REDELIVERY,
+    "events": schemas.CONSUMER_EVENTS,
+    "refused": schemas.REJECTED_DISPATCH,
+    "commands": schemas.COMMANDS,
+    "released": schemas.REDELIVERY,
 }
 """The tables that settle follows, by the name under which its notes tell how far it has read each.
 
 In the order in which they are looked at: what is said of a release is read before the release is looked for.
 """
 
-WRITTEN = (SEGMENTS, CLOSED, REJECTED_SETTLE)
+WRITTEN = (schemas.SEGMENTS, schemas.CLOSED, schemas.REJECTED_SETTLE)
 """The tables of settle to which a batch appends before its commit to `cursors`, with its plan."""
 
 
@@ -127,7 +119,7 @@ def written(files: Files, root: str, behind: int) -> list[Plan]:
 
     `segments` is ingest's: far back there may be none of settle's. It is looked at `behind` a version.
     """
-    paths = {f"{root}/{table.name}": behind if table is SEGMENTS else -1 for table in WRITTEN}
+    paths = {f"{root}/{table.name}": behind if table is schemas.SEGMENTS else -1 for table in WRITTEN}
     notes = (last_note(files, path, SETTLE, newest(files, path), after) for path, after in paths.items())
     return [Plan.of_note(each.note) for each in notes if each is not None]
 
