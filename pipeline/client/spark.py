@@ -6,12 +6,12 @@ Nothing here loads Spark: whoever has a DataFrame has loaded it.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Protocol, TypedDict, Unpack
+from typing import Protocol, Unpack
 
 import pyarrow as pa
 
 from pipeline.client.commanding import commands
-from pipeline.client.commanding.commands import Command
+from pipeline.client.commanding.commands import Command, HowGiven
 from pipeline.client.consuming import acknowledging
 from pipeline.client.consuming.acknowledging import SETTLED_BY
 
@@ -62,21 +62,7 @@ def negative_acknowledge(deliveries: Rows, root: str, delay_ms: int | None = Non
     return acknowledging.negative_acknowledge(root, deliveries.select(*SETTLED_BY).toArrow(), delay_ms)
 
 
-class Said(TypedDict, total=False):
-    """What is kept with a command.
-
-    Attributes:
-        dry_run: write nothing, and say what would be done.
-        by: who commands it.
-        reason: why.
-    """
-
-    dry_run: bool
-    by: str | None
-    reason: str | None
-
-
-def cancel(messages: Rows, root: str, topic: str, subscription: str | None = None, **said: Unpack[Said]) -> Command:
+def cancel(messages: Rows, root: str, topic: str, subscription: str | None = None, **how: Unpack[HowGiven]) -> Command:
     """Cancel messages that Spark has chosen: by joins with other tables, by the payload, by the ten million.
 
     The columns `ledger_id` and `entry_id` come into the driver, 16 bytes a row. What is not pending counts for nothing.
@@ -86,7 +72,7 @@ def cancel(messages: Rows, root: str, topic: str, subscription: str | None = Non
         root: the warehouse, by a path that this process reaches without Spark.
         topic: their topic; rows of another one count for nothing.
         subscription: for this one only; None: for all that the topic has now.
-        **said: see `Said`.
+        **how: see `HowGiven`.
 
     Raises:
         NoWarehouse: the folder lacks a table.
@@ -94,11 +80,11 @@ def cancel(messages: Rows, root: str, topic: str, subscription: str | None = Non
         BadValue: a position is no whole number from 0 on; a text is not Unicode.
         StillConflicting: other writers were faster every time; nothing was written.
     """
-    return commands.cancel(root, topic, subscription, positions=_places(messages), **said)
+    return commands.cancel(root, topic, subscription, positions=_places(messages), **how)
 
 
 def reschedule(
-    messages: Rows, root: str, topic: str, subscription: str | None = None, *, to: datetime, **said: Unpack[Said]
+    messages: Rows, root: str, topic: str, subscription: str | None = None, *, to: datetime, **how: Unpack[HowGiven]
 ) -> Command:
     """Give messages that Spark has chosen another due time, as `cancel` cancels them.
 
@@ -108,17 +94,17 @@ def reschedule(
         topic: the same.
         subscription: the same.
         to: when they are due, with a time zone.
-        **said: see `Said`.
+        **how: see `HowGiven`.
 
     Raises:
         BadValue: as for `cancel`; or the time has no zone, or no clock shows it.
         NoWarehouse, SubscriptionNotFound, StillConflicting: as for `cancel`.
     """
-    return commands.reschedule(root, topic, subscription, to=to, positions=_places(messages), **said)
+    return commands.reschedule(root, topic, subscription, to=to, positions=_places(messages), **how)
 
 
 def shift(
-    messages: Rows, root: str, topic: str, subscription: str | None = None, *, span: timedelta, **said: Unpack[Said]
+    messages: Rows, root: str, topic: str, subscription: str | None = None, *, span: timedelta, **how: Unpack[HowGiven]
 ) -> Command:
     """Let messages that Spark has chosen come later by a span of time, or earlier by a negative one.
 
@@ -128,17 +114,17 @@ def shift(
         topic: the same.
         subscription: the same.
         span: how much later, in whole milliseconds.
-        **said: see `Said`.
+        **how: see `HowGiven`.
 
     Raises:
         BadValue: as for `cancel`; or the span is none, or leads beyond the year 9999.
         NoWarehouse, SubscriptionNotFound, StillConflicting: as for `cancel`.
     """
-    return commands.shift(root, topic, subscription, span=span, positions=_places(messages), **said)
+    return commands.shift(root, topic, subscription, span=span, positions=_places(messages), **how)
 
 
 def release_now(
-    messages: Rows, root: str, topic: str, subscription: str | None = None, **said: Unpack[Said]
+    messages: Rows, root: str, topic: str, subscription: str | None = None, **how: Unpack[HowGiven]
 ) -> Command:
     """Let messages that Spark has chosen come now.
 
@@ -147,12 +133,12 @@ def release_now(
         root: the same.
         topic: the same.
         subscription: the same.
-        **said: see `Said`.
+        **how: see `HowGiven`.
 
     Raises:
         NoWarehouse, SubscriptionNotFound, BadValue, StillConflicting: as for `cancel`.
     """
-    return commands.release_now(root, topic, subscription, positions=_places(messages), **said)
+    return commands.release_now(root, topic, subscription, positions=_places(messages), **how)
 
 
 def _places(messages: Rows) -> pa.Table:

@@ -6,31 +6,21 @@ from datetime import datetime, timedelta
 from typing import Unpack
 
 from pipeline.client.checks import Opened, checked_topic
-from pipeline.client.commanding.commands import (
-    Command,
-    HowCommanded,
-    cancel,
-    release_now,
-    reschedule,
-    shift,
-    undo,
-)
+from pipeline.client.commanding import commands
+from pipeline.client.commanding.commands import Command, HowCommanded
 from pipeline.client.commanding.outcomes import Outcome, outcomes
 
 
 class Commander(Opened):
     """Gives commands over messages that wait."""
 
-    def cancel(
-        self, topic: str, subscription_name: str | None = None, *, dry_run: bool = False, **how: Unpack[HowCommanded]
-    ) -> Command:
+    def cancel(self, topic: str, subscription_name: str | None = None, **how: Unpack[HowCommanded]) -> Command:
         """Cancel messages of a topic that wait, for their first delivery or to come again after they failed.
 
         Args:
             topic: the topic.
             subscription_name: for this subscription only; None: for all that the topic has now.
-            dry_run: write nothing, and say what would be cancelled.
-            **how: see `HowCommanded`.
+            **how: see `HowGiven` and `HowCommanded`.
 
         Raises:
             InvalidTopicName: the topic has no name.
@@ -41,16 +31,10 @@ class Commander(Opened):
             ConnectError: the store does not answer.
         """
         with self._answering():
-            return cancel(self._root, checked_topic(topic), subscription_name, dry_run=dry_run, **how)
+            return commands.cancel(self._root, checked_topic(topic), subscription_name, **how)
 
     def reschedule(
-        self,
-        topic: str,
-        subscription_name: str | None = None,
-        *,
-        to: datetime,
-        dry_run: bool = False,
-        **how: Unpack[HowCommanded],
+        self, topic: str, subscription_name: str | None = None, *, to: datetime, **how: Unpack[HowCommanded]
     ) -> Command:
         """Give messages of a topic that wait another due time.
 
@@ -58,24 +42,17 @@ class Commander(Opened):
             topic: the topic.
             subscription_name: for this subscription only; None: for all that the topic has now.
             to: when they are due, with a time zone.
-            dry_run: write nothing, and say what would be moved.
-            **how: see `HowCommanded`.
+            **how: as for `cancel`.
 
         Raises:
             BadValue: as for `cancel`; or the time has no zone, or no clock shows it.
             InvalidTopicName, SubscriptionNotFound, AlreadyClosed, NoWarehouse, ConnectError: as for `cancel`.
         """
         with self._answering():
-            return reschedule(self._root, checked_topic(topic), subscription_name, to=to, dry_run=dry_run, **how)
+            return commands.reschedule(self._root, checked_topic(topic), subscription_name, to=to, **how)
 
     def shift(
-        self,
-        topic: str,
-        subscription_name: str | None = None,
-        *,
-        span: timedelta,
-        dry_run: bool = False,
-        **how: Unpack[HowCommanded],
+        self, topic: str, subscription_name: str | None = None, *, span: timedelta, **how: Unpack[HowCommanded]
     ) -> Command:
         """Let messages of a topic that wait come later by a span of time, or earlier by a negative one.
 
@@ -83,22 +60,19 @@ class Commander(Opened):
             topic: the topic.
             subscription_name: for this subscription only; None: for all that the topic has now.
             span: how much later.
-            dry_run: write nothing, and say what would be moved.
-            **how: see `HowCommanded`.
+            **how: as for `cancel`.
 
         Raises:
             BadValue: as for `cancel`; or the span is none.
             InvalidTopicName, SubscriptionNotFound, AlreadyClosed, NoWarehouse, ConnectError: as for `cancel`.
         """
         with self._answering():
-            return shift(self._root, checked_topic(topic), subscription_name, span=span, dry_run=dry_run, **how)
+            return commands.shift(self._root, checked_topic(topic), subscription_name, span=span, **how)
 
-    def release_now(
-        self, topic: str, subscription_name: str | None = None, *, dry_run: bool = False, **how: Unpack[HowCommanded]
-    ) -> Command:
+    def release_now(self, topic: str, subscription_name: str | None = None, **how: Unpack[HowCommanded]) -> Command:
         """Let messages of a topic that wait come now; arguments and errors are those of `cancel`."""
         with self._answering():
-            return release_now(self._root, checked_topic(topic), subscription_name, dry_run=dry_run, **how)
+            return commands.release_now(self._root, checked_topic(topic), subscription_name, **how)
 
     def undo(self, command_id: str, *, by: str | None = None, reason: str | None = None) -> Command:
         """Take a command back, for those of its messages that it can be taken back for.
@@ -113,7 +87,7 @@ class Commander(Opened):
             ConnectError: the store does not answer.
         """
         with self._answering():
-            return undo(self._root, command_id, by=by, reason=reason)
+            return commands.undo(self._root, command_id, by=by, reason=reason)
 
     def commands(self, limit: int = 20) -> list[Outcome]:
         """What became of the last commands, the newest first.

@@ -44,28 +44,36 @@ class Command:
     last_then: int | None = None
 
 
-class HowCommanded(TypedDict, total=False):
-    """What a command names, and what is kept with it; a key, a condition, or positions.
+class HowGiven(TypedDict, total=False):
+    """What may be said of any command.
+
+    Attributes:
+        dry_run: write nothing, and say what would be done.
+        by: who commands it; kept with the command.
+        reason: why; kept with the command.
+    """
+
+    dry_run: bool
+    by: str | None
+    reason: str | None
+
+
+class HowCommanded(HowGiven, total=False):
+    """What a command names beside that; a key, a condition, or positions.
 
     Attributes:
         key: messages with this key.
         where: or a condition over the columns of the view, in DataFusion's SQL.
         positions: or those at these positions: an Arrow table with the columns `ledger_id` and `entry_id`, which any
             engine may have made. What is not pending counts for nothing.
-        by: who commands it.
-        reason: why.
     """
 
     key: str | None
     where: str | None
     positions: pa.Table | None
-    by: str | None
-    reason: str | None
 
 
-def cancel(
-    root: str, topic: str, subscription: str | None = None, *, dry_run: bool = False, **how: Unpack[HowCommanded]
-) -> Command:
+def cancel(root: str, topic: str, subscription: str | None = None, **how: Unpack[HowCommanded]) -> Command:
     """Cancel messages that wait for their first delivery, or that failed and wait to come again, by one commit.
 
     What dispatch has taken already is delivered all the same: a few seconds before a message is due it is too late.
@@ -75,9 +83,9 @@ def cancel(
         root: the warehouse.
         topic: the topic.
         subscription: for this one only; None: for all subscriptions that the topic has now.
-        dry_run: write nothing.
-        **how: see `HowCommanded`. A condition is one over the columns `topic`, `subscription`, `message_key`,
-            `properties`, `due_time`, `publish_time`, `payload_bytes`, `ledger_id`, `entry_id` and `redelivery_count`.
+        **how: see `HowGiven` and `HowCommanded`. A condition is one over the columns `topic`, `subscription`,
+            `message_key`, `properties`, `due_time`, `publish_time`, `payload_bytes`, `ledger_id`, `entry_id` and
+            `redelivery_count`.
 
     Raises:
         NoWarehouse: the folder lacks a table; one that an earlier version made gets it at a start.
@@ -87,17 +95,11 @@ def cancel(
         StillConflicting: others wrote at the same time, every time; nothing was written.
     """
     named: list[Named] = [(each, None) for each in _chosen(root, topic, subscription, how)]
-    return _written(root, CANCEL, named, _columns(how), dry_run=dry_run)
+    return _written(root, CANCEL, named, {"asked": _asked(how)}, how)
 
 
 def reschedule(
-    root: str,
-    topic: str,
-    subscription: str | None = None,
-    *,
-    to: datetime,
-    dry_run: bool = False,
-    **how: Unpack[HowCommanded],
+    root: str, topic: str, subscription: str | None = None, *, to: datetime, **how: Unpack[HowCommanded]
 ) -> Command:
     """Give messages that wait another due time, by one commit; a time that has passed is now.
 
@@ -108,7 +110,6 @@ def reschedule(
         topic: the topic.
         subscription: for this one only; None: for all subscriptions that the topic has now.
         to: when they are due; with a time zone.
-        dry_run: write nothing.
         **how: as for `cancel`.
 
     Raises:
@@ -121,17 +122,11 @@ def reschedule(
     at = -((_EPOCH - to) // timedelta(milliseconds=1))
     if not 0 <= at <= MAX_TIME:
         raise BadValue("to", to, "a time from 1970 to 9999")
-    return _move(root, topic, subscription, RESCHEDULE, lambda due: np.full(len(due), at), dry_run=dry_run, how=how)
+    return _move(root, topic, subscription, RESCHEDULE, lambda due: np.full(len(due), at), how)
 
 
 def shift(
-    root: str,
-    topic: str,
-    subscription: str | None = None,
-    *,
-    span: timedelta,
-    dry_run: bool = False,
-    **how: Unpack[HowCommanded],
+    root: str, topic: str, subscription: str | None = None, *, span: timedelta, **how: Unpack[HowCommanded]
 ) -> Command:
     """Let messages that wait come later by a span of time, or earlier by a negative one, by one commit.
 
@@ -142,7 +137,6 @@ def shift(
         topic: the topic.
         subscription: for this one only; None: for all subscriptions that the topic has now.
         span: how much later, in whole milliseconds.
-        dry_run: write nothing.
         **how: as for `cancel`.
 
     Raises:
@@ -158,31 +152,26 @@ def shift(
             raise BadValue("span", span, "a span that does not lead beyond the year 9999")
         return np.maximum(due + ms, 0)
 
-    return _move(root, topic, subscription, SHIFT, then, dry_run=dry_run, how=how)
+    return _move(root, topic, subscription, SHIFT, then, how)
 
 
-def release_now(
-    root: str, topic: str, subscription: str | None = None, *, dry_run: bool = False, **how: Unpack[HowCommanded]
-) -> Command:
+def release_now(root: str, topic: str, subscription: str | None = None, **how: Unpack[HowCommanded]) -> Command:
     """Let messages that wait come now, by one commit.
 
     Args:
         root: the warehouse.
         topic: the topic.
         subscription: for this one only; None: for all subscriptions that the topic has now.
-        dry_run: write nothing.
         **how: as for `cancel`.
 
     Raises:
         NoWarehouse, SubscriptionNotFound, BadValue, StillConflicting: as for `cancel`.
     """
     now = int(datetime.now(UTC).timestamp() * 1_000)
-    return _move(root, topic, subscription, RELEASE, lambda due: np.minimum(due, now), dry_run=dry_run, how=how)
+    return _move(root, topic, subscription, RELEASE, lambda due: np.minimum(due, now), how)
 
 
-def undo(
-    root: str, command_id: str, *, dry_run: bool = False, by: str | None = None, reason: str | None = None
-) -> Command:
+def undo(root: str, command_id: str, **how: Unpack[HowGiven]) -> Command:
     """Take a command back, for those of its messages that it can be taken back for.
 
     Of a cancel these are the ones that dispatch has neither left out nor delivered; each comes at its time, at once
@@ -192,9 +181,7 @@ def undo(
     Args:
         root: the warehouse.
         command_id: of the command.
-        dry_run: write nothing.
-        by: who commands it; kept with the command.
-        reason: why; kept with the command.
+        **how: see `HowGiven`.
 
     Raises:
         NoWarehouse: the folder lacks a table.
@@ -202,10 +189,9 @@ def undo(
         BadValue: a text is not Unicode.
         StillConflicting: others wrote at the same time, every time; nothing was written.
     """
-    for name, text in (("command_id", command_id), ("by", by), ("reason", reason)):
+    for name, text in (("command_id", command_id), ("by", how.get("by")), ("reason", how.get("reason"))):
         check_text(name, text)
-    columns = {"undoes": command_id, "issued_by": by, "reason": reason}
-    return _written(root, UNDO, remaining(root, command_id), columns, dry_run=dry_run)
+    return _written(root, UNDO, remaining(root, command_id), {"undoes": command_id}, how)
 
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -228,10 +214,6 @@ def _chosen(root: str, topic: str, subscription: str | None, how: HowCommanded) 
     only = _positions(given)
     found = choose(root, topic, subscription, _within(only), at_work(root)) if only else []
     return [each for each in (each.only(only) for each in found) if len(each.ledgers)]
-
-
-def _columns(how: HowCommanded) -> dict[str, object]:
-    return {"asked": _asked(how), "issued_by": how.get("by"), "reason": how.get("reason")}
 
 
 def _check_one(how: HowCommanded) -> None:
@@ -274,20 +256,19 @@ def _move(
     subscription: str | None,
     kind: str,
     then: Callable[[IntArray], IntArray],
-    *,
-    dry_run: bool,
     how: HowCommanded,
 ) -> Command:
     """Give what is chosen other due times."""
     chosen = _chosen(root, topic, subscription, how)
     others = [each.where(then(each.due) != each.due) for each in chosen]
     named: list[Named] = [(each, then(each.due)) for each in others if len(each.due)]
-    return _written(root, kind, named, _columns(how), dry_run=dry_run)
+    return _written(root, kind, named, {"asked": _asked(how)}, how)
 
 
-def _written(root: str, kind: str, named: Sequence[Named], columns: Mapping[str, object], *, dry_run: bool) -> Command:
+def _written(root: str, kind: str, named: Sequence[Named], columns: Mapping[str, object], how: HowGiven) -> Command:
     """Write it, unless nothing is named, or it is a dry run."""
-    command_id = None if dry_run or not named else write(root, named, {"kind": kind, **columns})
+    columns = {"kind": kind, **columns, "issued_by": how.get("by"), "reason": how.get("reason")}
+    command_id = None if how.get("dry_run") or not named else write(root, named, columns)
     then = [due for _, due in named if due is not None]
     first = min((int(due.min()) for due in then), default=None)
     last = max((int(due.max()) for due in then), default=None)

@@ -153,9 +153,9 @@ def test_what_is_delivered_settled_or_withdrawn_is_not_pending_and_nobody_gets_w
 
 
 def test_a_dry_run_says_what_the_command_then_does(flights: str) -> None:
-    """HowCommanded many, for whom, when they are due, five of them; and nothing is written."""
+    """How many, for whom, when they are due, five of them; and nothing is written."""
     asked: HowCommanded = {"where": "ledger_id = 4 OR entry_id = 2", "by": "me", "reason": "rain"}
-    dry = cancel(flights, "t", dry_run=True, **asked)  # a map of texts
+    dry = cancel(flights, "t", **(asked | {"dry_run": True}))
     assert dry.command_id is None
     assert (dry.selection.count, dry.selection.subscriptions) == (5, {"late": 2, "s": 3})
     assert (dry.selection.first_due, dry.selection.last_due) == (NOON + 2 * SECOND, NOON + 4 * SECOND)
