@@ -34,7 +34,7 @@ from pipeline.config.session import local_session
 from pipeline.delta.deltars import append, create, open_table
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.properties import PROPERTIES
-from pipeline.delta.reading.livefiles import LiveFiles
+from pipeline.delta.reading.files import LiveFiles
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.datafiles import DataFile
 from pipeline.storage.arrays import arrow_schema

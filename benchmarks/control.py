@@ -48,8 +48,7 @@ from pipeline.client.pending import pending
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import append, open_table, path_of, query
-from pipeline.delta.logs.entries import entry
-from pipeline.delta.logs.logfiles import appended, info_of
+from pipeline.delta.logs.entries import appended, entry, info_of
 from pipeline.storage.files import Files
 from pipeline.subscriptions.cursors import NEWEST, by_name
 from schemas import CURSORS, DELIVERIES, INBOX, MESSAGES, REDELIVERY

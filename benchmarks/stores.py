@@ -37,7 +37,7 @@ from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.stages import STAGES
 from pipeline.delta.deltars import arrow_schema, open_table, query
-from pipeline.service.watch.lateness import Publication, percentile
+from pipeline.service.watch.line import Publication, percentile
 from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX, PUBLICATIONS
 

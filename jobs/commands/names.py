@@ -10,7 +10,7 @@ from pipeline.config.errors import NoWarehouse, PipelineError
 from pipeline.config.printed import printable
 from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.subscriptions.incarnations import Name
-from pipeline.subscriptions.topicpolicies import topic_of
+from pipeline.subscriptions.policies import topic_of
 from schemas import INBOX, MESSAGES, SUBSCRIPTIONS
 
 _ALL = "SELECT DISTINCT topic, subscription FROM registry WHERE topic IS NOT NULL AND subscription IS NOT NULL"

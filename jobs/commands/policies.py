@@ -10,8 +10,7 @@ import typer
 
 from jobs.commands.durations import BadText, duration_ms, spell
 from pipeline.subscriptions.guards import tables_of
-from pipeline.subscriptions.policies import REJECT, Policies
-from pipeline.subscriptions.topicpolicies import PROPORTIONAL, TopicPolicies
+from pipeline.subscriptions.policies import PROPORTIONAL, REJECT, Policies, TopicPolicies
 
 if TYPE_CHECKING:
     from pipeline.client.subscribing.policysetting import Held

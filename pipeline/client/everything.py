@@ -56,9 +56,7 @@ from pipeline.client.reading.deliveries import Deliveries, Delivery
 from pipeline.client.reading.reader import Reader
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
 from pipeline.client.subscribing.topics import create_partitioned_topic
-from pipeline.client.tracing.states import MessageState
-from pipeline.client.tracing.step import Step
-from pipeline.client.tracing.trace import Trace, trace
-from pipeline.subscriptions.policies import Policies
-from pipeline.subscriptions.topicpolicies import TopicPolicies
+from pipeline.client.tracing.facts import Step
+from pipeline.client.tracing.trace import MessageState, Trace, trace
+from pipeline.subscriptions.policies import Policies, TopicPolicies
 from state import DelaylineError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from pipeline.client.commanding.chosen import of_round
+from pipeline.client.commanding.inforce import of_round
 from pipeline.config.errors import NoWarehouse
 from pipeline.delta.deltars import open_table, query
 from schemas import HELD

@@ -7,7 +7,7 @@ from functools import total_ordering
 from typing import ClassVar
 
 from pipeline.client.exceptions import InvalidMessage
-from pipeline.subscriptions.topicpolicies import partition_of
+from pipeline.subscriptions.policies import partition_of
 
 _LAYOUT = struct.Struct(">BBiqqi")
 _VERSION = 1

@@ -26,8 +26,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from pipeline.client.asof import CountingRule, at_instant, at_present, uncertain
-from pipeline.client.commanding.chosen import Chosen
-from pipeline.client.commanding.inforce import delivered
+from pipeline.client.commanding.inforce import Chosen, delivered
 from pipeline.client.commanding.positionstable import due_times_table, positions_table
 from pipeline.client.heldback import held_back
 from pipeline.client.relations import relation, table_of

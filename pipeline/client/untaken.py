@@ -8,9 +8,8 @@ import pyarrow.parquet as pq
 
 from pipeline.config.stages import INGEST
 from pipeline.delta.deltars import open_table, path_of
-from pipeline.delta.logs.entries import between, oldest
+from pipeline.delta.logs.entries import between, last_note, oldest
 from pipeline.delta.logs.filestats import count
-from pipeline.delta.logs.notes import last_note
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.storage.files import Files
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS, Table

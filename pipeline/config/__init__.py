@@ -21,5 +21,4 @@ __all__ = [
     "timeline",
     "version",
     "wallclock",
-    "watching",
 ]

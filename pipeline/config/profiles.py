@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.config.errors import BadSetting
-from pipeline.config.options import Options
+from pipeline.config.options import Options, Watching
 from pipeline.config.session import Machine
 from pipeline.config.settings import DAY_MS, MINUTE_MS, SECOND_MS, LiveClock, Settings, Upkeep, check
 from pipeline.config.sizing import Choice, Place, choose
 from pipeline.config.sources import Source, sources_of
-from pipeline.config.watching import Watching
 
 _WATCHED = ("metrics_port", "progress_log", "metrics_address")
 _UPKEEP = {

@@ -8,7 +8,6 @@ __all__ = [
     "offsets",
     "properties",
     "reading",
-    "smallqueries",
     "streams",
     "tables",
     "views",

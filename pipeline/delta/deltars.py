@@ -23,8 +23,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pipeline.config.errors import ColumnGone, NoWarehouse, StillConflicting
 from pipeline.config.paths import usable
 from pipeline.delta.logs.checksums import put_first_checksum
-from pipeline.delta.logs.entries import entry
-from pipeline.delta.logs.logfiles import log_files
+from pipeline.delta.logs.entries import entry, log_files
 from pipeline.delta.logs.opening import table_at
 from pipeline.delta.mended import answered
 from pipeline.storage.arrays import python_rows

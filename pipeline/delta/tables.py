@@ -13,8 +13,7 @@ from pipeline.config.deltaspark import DeltaTable
 from pipeline.config.paths import is_s3
 from pipeline.config.sizing import DEFAULT_RATE, Place, memory_here
 from pipeline.delta import deltars
-from pipeline.delta.logs.entries import is_whole
-from pipeline.delta.logs.logfiles import log_files
+from pipeline.delta.logs.entries import is_whole, log_files
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.logs.restored import TableRestored, restored_since_note
 from pipeline.delta.properties import PROPERTIES, rate_of, segment_ms_of, segment_properties

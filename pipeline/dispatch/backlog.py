@@ -18,11 +18,9 @@ import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 
 from pipeline.config.stages import DISPATCH
-from pipeline.delta.logs.entries import entry, newest
-from pipeline.delta.logs.notes import Commit, last_note, note_of
+from pipeline.delta.logs.entries import Commit, entry, last_note, newest, note_of
 from pipeline.delta.offsets import Offset
-from pipeline.delta.reading.files import read_files
-from pipeline.delta.reading.livefiles import LiveFiles
+from pipeline.delta.reading.files import LiveFiles, read_files
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.core.holding import (

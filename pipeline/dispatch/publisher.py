@@ -19,10 +19,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.config.options import Observer
+from pipeline.config.options import Observer, Watch
 from pipeline.config.timeline import Timeline
 from pipeline.config.wallclock import monotonic_ms
-from pipeline.config.watching import Watch
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.prepared import Part, Prepared, PreparedStore, Visible
 

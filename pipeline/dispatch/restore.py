@@ -19,12 +19,10 @@ from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import FIRST_INSTANT_MS, MINUTE_MS, Settings
 from pipeline.config.stages import DISPATCH
 from pipeline.config.timeline import Timeline
-from pipeline.delta.logs.entries import newest, oldest
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.entries import Commit, newest, oldest
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.delta.reading.messagelog import MessageLog
-from pipeline.delta.smallqueries import ask, frame_of
-from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.warehouse import Warehouse, ask, frame_of
 from pipeline.delta.writing.oncewriter import Sink, last_commit
 from pipeline.dispatch.backlog import finish, taken_since
 from pipeline.dispatch.closed import Closed, ClosedLog

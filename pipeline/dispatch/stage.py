@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.config.options import Options
+from pipeline.config.options import Options, Watch
 from pipeline.config.routes import DRIVER, NotInDriver
 from pipeline.config.stages import DISPATCH
 from pipeline.config.timeline import timeline
-from pipeline.config.watching import Watch
 from pipeline.delta.checkpoints import Log
 from pipeline.delta.reading.messagelog import MessageLog
 from pipeline.delta.warehouse import Warehouse

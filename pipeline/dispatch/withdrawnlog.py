@@ -5,9 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pipeline.config.stages import DISPATCH
-from pipeline.delta.logs.entries import commits, newest
-from pipeline.delta.logs.logfiles import appended
-from pipeline.delta.logs.notes import note_of
+from pipeline.delta.logs.entries import appended, commits, newest, note_of
 from pipeline.delta.offsets import Offset
 from pipeline.delta.reading.files import read_files
 from pipeline.delta.warehouse import Warehouse

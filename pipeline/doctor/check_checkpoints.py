@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import schemas
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, STAGES
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.entries import Commit
 from pipeline.delta.offsets import SOURCES
 from pipeline.dispatch.prepared import PREPARED, Prepared
 from pipeline.doctor.finding import Finding, error

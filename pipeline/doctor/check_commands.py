@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.client.commanding.chosen import of_round
+from pipeline.client.commanding.inforce import of_round
 from pipeline.client.commanding.inforce import rows as commands_of
 from pipeline.config.settings import DAY_MS, HOUR_MS
 from pipeline.delta.deltars import arrow_of, batches_of, query, quoted

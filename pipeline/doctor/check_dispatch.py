@@ -11,7 +11,7 @@ import schemas
 from pipeline.client.subscribing.subscriptions import active
 from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.delta.deltars import path_of, query
-from pipeline.delta.logs.logfiles import takes_out
+from pipeline.delta.logs.entries import takes_out
 from pipeline.doctor import positions
 from pipeline.doctor.check_prepared import waiting
 from pipeline.doctor.check_tables import has_columns

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 from pipeline.config.stages import INGEST
 from pipeline.delta.deltars import query
 from pipeline.delta.logs.change import REASON, Change
-from pipeline.delta.logs.logfiles import appended, info_of
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.entries import Commit, appended, info_of
 from pipeline.doctor.finding import Finding, error, warning
 from pipeline.doctor.logs import Log, Place, rows_of
 from pipeline.doctor.look import Look

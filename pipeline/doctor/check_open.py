@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import schemas
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import batches_of, query
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.entries import Commit
 from pipeline.doctor.finding import Finding, error
 from pipeline.doctor.look import Look, Opened
 from pipeline.settle.plan import FOLLOWED

@@ -7,8 +7,7 @@ import schemas
 from pipeline.client.subscribing.subscriptions import registry_lines
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import query
-from pipeline.delta.logs.logfiles import info_of
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.entries import Commit, info_of
 from pipeline.doctor.finding import Finding, error, warning
 from pipeline.doctor.logs import rows_of
 from pipeline.doctor.look import Look, Opened

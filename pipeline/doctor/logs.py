@@ -7,10 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from pipeline.config.errors import BrokenVersion
-from pipeline.delta.logs.entries import entry
+from pipeline.delta.logs.entries import Commit, appended, entry, log_files, note_of
 from pipeline.delta.logs.filestats import count
-from pipeline.delta.logs.logfiles import appended, log_files
-from pipeline.delta.logs.notes import Commit, note_of
 from pipeline.storage.files import Files
 
 Actions = list[dict[str, Any]]

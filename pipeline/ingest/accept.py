@@ -8,7 +8,7 @@ rules of both.
 from dataclasses import dataclass
 
 from pipeline.config.settings import LAST_INSTANT_MS, MINUTE_MS, Settings
-from pipeline.subscriptions.topicpolicies import NO_POLICIES, Topics
+from pipeline.subscriptions.policies import NO_POLICIES, Topics
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from pipeline.ingest.accept import Terms
 from pipeline.ingest.texts import WRONG
 from pipeline.storage.arrays import first_reason, longs, ranks
 from pipeline.storage.gather import PAYLOAD_BYTES, WRONG_TEXT
+from pipeline.subscriptions.policies import PARTITION
 from pipeline.subscriptions.records import REFUSED_MS
-from pipeline.subscriptions.topicpolicies import PARTITION
 from state import proportional_deliver_at, proportional_widths
 
 _FIXED, _PROPORTIONAL = "fixed_delay_ms", "proportional"

@@ -17,13 +17,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.config.options import Options
+from pipeline.config.options import Options, Watch
 from pipeline.config.routes import DRIVER, FORM, NotInDriver
 from pipeline.config.session import compiled
 from pipeline.config.settings import MINUTE_MS
 from pipeline.config.stages import INGEST, SCHEDULE
 from pipeline.config.timeline import timeline
-from pipeline.config.watching import Watch
 from pipeline.delta.checkpoints import Checkpoint, Log, Passed
 from pipeline.delta.logs.change import Change
 from pipeline.delta.logs.entries import between, newest, rows_of, uri_name
@@ -56,8 +55,8 @@ from pipeline.ingest.segments import (
 from pipeline.storage.gather import Gathered
 from pipeline.subscriptions.limits import Limits
 from pipeline.subscriptions.markers import IngestMemory, Marker, Markers, marker_rows
+from pipeline.subscriptions.policies import NO_POLICIES
 from pipeline.subscriptions.registry import Registry, refusals
-from pipeline.subscriptions.topicpolicies import NO_POLICIES
 from pipeline.worker.express import Express
 from pipeline.worker.unpack import RUN
 from schemas import INBOX, MESSAGES, REDELIVERY, REJECTED_INGEST, SEGMENTS

@@ -21,12 +21,9 @@ from pipeline.config.deltaspark import DeltaTable as SparkTable
 from pipeline.config.settings import HOUR_MS, QUIET_VERSIONS
 from pipeline.config.stages import DISPATCH, INGEST, SETTLE
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.logs.entries import commits
-from pipeline.delta.logs.logfiles import CHECKPOINT, LogFile, first_version, log_files
-from pipeline.delta.logs.notes import Commit, note_of
+from pipeline.delta.logs.entries import CHECKPOINT, Commit, LogFile, commits, first_version, log_files, note_of
 from pipeline.delta.logs.restored import restored_since_note
-from pipeline.delta.smallqueries import read_here
-from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.warehouse import Warehouse, read_here
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.backlog import hidden_since

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from pipeline.delta.logs.entries import newest
-from pipeline.delta.smallqueries import ask
-from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.warehouse import Warehouse, ask
 from pipeline.maintenance.readers import settled_upto
 from pipeline.settle.registry import acknowledging
 from pipeline.storage.arrays import IntArray, longs

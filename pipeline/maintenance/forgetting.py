@@ -20,8 +20,7 @@ from deltalake.exceptions import CommitFailedError
 from pipeline.config.stages import INGEST, SETTLE
 from pipeline.delta.deltars import LOG_STAYS, open_table, query, quoted
 from pipeline.delta.logs.entries import exists
-from pipeline.delta.smallqueries import ask, read_here
-from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.warehouse import Warehouse, ask, read_here
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.maintenance.readers import settled_upto, torn_batch
 from pipeline.subscriptions.incarnations import Name

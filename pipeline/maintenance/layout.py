@@ -22,7 +22,7 @@ from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs.entries import commits, newest, rows_of
 from pipeline.delta.logs.filestats import count as counted
 from pipeline.delta.logs.filestats import first_ms, last_ms, span_ms
-from pipeline.delta.reading.livefiles import LiveFiles
+from pipeline.delta.reading.files import LiveFiles
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import SMALL_GROUPS
 from pipeline.maintenance.readers import unread

@@ -25,13 +25,11 @@ from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import DAY_MS, HOUR_MS, LAST_INSTANT_MS
 from pipeline.config.stages import DISPATCH, SETTLE
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.logs.entries import entry, newest, rows_of
+from pipeline.delta.logs.entries import appended, entry, newest, rows_of
 from pipeline.delta.logs.filestats import count as counted
 from pipeline.delta.logs.filestats import first_ms, last_ms, span, span_ms
-from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.logs.logstore import TableLog
-from pipeline.delta.smallqueries import ask
-from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.warehouse import Warehouse, ask
 from pipeline.delta.writing.appender import removals
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.backlog import taken_since

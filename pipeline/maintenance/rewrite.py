@@ -19,7 +19,7 @@ from pipeline.config.errors import UnknownTableFeature
 from pipeline.config.routes import NotInDriver
 from pipeline.config.session import compiled
 from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
-from pipeline.delta.logs.logfiles import is_plain
+from pipeline.delta.logs.entries import is_plain
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.reading.messages import due_times, message_rows

@@ -16,12 +16,11 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from pipeline.config.options import Observer
+from pipeline.config.options import Observer, Watch
 from pipeline.config.routes import DRIVER, SETTING, SIZE
 from pipeline.config.session import kept
 from pipeline.config.settings import Settings
 from pipeline.config.stages import SCHEDULE
-from pipeline.config.watching import Watch
 from pipeline.delta.checkpoints import Log
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink

@@ -14,9 +14,8 @@ from pipeline.config.options import Options, nobody
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.offsets import EVERYTHING_BEFORE, ORIGIN, Origin
-from pipeline.delta.smallqueries import frame_of
 from pipeline.delta.tables import bring_up_to_date, segment_ms
-from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.warehouse import Warehouse, frame_of
 from pipeline.delta.writing.oncewriter import Sink, last_commit
 from pipeline.dispatch.release_spark import positions
 from pipeline.schedule import stage as schedule

@@ -14,8 +14,7 @@ import schemas
 from pipeline.config.options import Options
 from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.config.timeline import timeline
-from pipeline.delta.logs.entries import commits, newest
-from pipeline.delta.logs.notes import Commit, note_of
+from pipeline.delta.logs.entries import Commit, commits, newest, note_of
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Origin, Position
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit

@@ -13,8 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.config.stages import SETTLE
-from pipeline.delta.reading.files import read_files
-from pipeline.delta.reading.livefiles import LiveFiles
+from pipeline.delta.reading.files import LiveFiles, read_files
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.settle.core.listener import Listener

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.delta.reading.files import read_files
-from pipeline.delta.reading.livefiles import LiveFiles
+from pipeline.delta.reading.files import LiveFiles, read_files
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import longs, rounds

@@ -11,8 +11,7 @@ from typing import Any
 import schemas
 from pipeline.config.errors import SourceBehind
 from pipeline.config.stages import SETTLE
-from pipeline.delta.logs.entries import newest
-from pipeline.delta.logs.notes import last_note
+from pipeline.delta.logs.entries import last_note, newest
 from pipeline.storage.files import Files
 
 _FILE = "plan.json"

@@ -15,8 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.config.routes import NotInDriver
-from pipeline.delta.logs.entries import commits, newest
-from pipeline.delta.logs.logfiles import appended
+from pipeline.delta.logs.entries import appended, commits, newest
 from pipeline.delta.reading.files import read_files
 from pipeline.delta.reading.strangers import broken, left_out, unfolding
 from pipeline.delta.warehouse import Warehouse

@@ -8,10 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.config.errors import VersionGone
-from pipeline.delta.logs.entries import entry
-from pipeline.delta.logs.logfiles import appended
-from pipeline.delta.reading.files import read_files, read_strangers
-from pipeline.delta.reading.livefiles import LiveFiles
+from pipeline.delta.logs.entries import appended, entry
+from pipeline.delta.reading.files import LiveFiles, read_files, read_strangers
 from pipeline.delta.reading.strangers import LeftOut
 from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.core.events import REFUSED

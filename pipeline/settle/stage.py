@@ -17,10 +17,9 @@ from uuid import uuid4
 import pyarrow as pa
 
 from pipeline.config.errors import SourceBehind
-from pipeline.config.options import Observer
+from pipeline.config.options import Observer, SettleBatch, Settled, Watch
 from pipeline.config.stages import SETTLE
 from pipeline.config.wallclock import thread_cpu_ms, wall_ms
-from pipeline.config.watching import SettleBatch, Settled, Watch
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pipeline.config.stages import SETTLE
-from pipeline.delta.logs.entries import newest, reaches_back
-from pipeline.delta.logs.notes import Commit
-from pipeline.delta.smallqueries import ask
-from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.logs.entries import Commit, newest, reaches_back
+from pipeline.delta.warehouse import Warehouse, ask
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.settle.core.outcome import RETRY
 from pipeline.settle.plan import Plan, PlanFile, reached, unfinished

@@ -10,9 +10,7 @@ import pyarrow.compute as pc
 
 from pipeline.config.options import Observer
 from pipeline.config.stages import SETTLE
-from pipeline.delta.logs.entries import commits, newest
-from pipeline.delta.logs.logfiles import appended
-from pipeline.delta.logs.notes import note_of
+from pipeline.delta.logs.entries import appended, commits, newest, note_of
 from pipeline.delta.reading.files import read_files
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink

@@ -19,10 +19,10 @@ from dataclasses import asdict, replace
 from threading import Event, Lock, Thread
 
 from pipeline.client.subscribing.subscriptions import subscriptions
+from pipeline.config.options import NOBODY, Watch
 from pipeline.config.paths import python_environment
 from pipeline.config.threads import panics_raised
 from pipeline.config.wallclock import monotonic_ms
-from pipeline.config.watching import NOBODY, Watch
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import newest
 from pipeline.sinks import program

@@ -27,9 +27,8 @@ from typing import Any
 
 from pipeline.client.reading.deliveries import first_row, may_hold
 from pipeline.config.stages import DISPATCH
+from pipeline.delta.logs.entries import appended, note_of
 from pipeline.delta.logs.filestats import count, span_ms
-from pipeline.delta.logs.logfiles import appended
-from pipeline.delta.logs.notes import note_of
 from pipeline.dispatch.prepared import Prepared, Visible
 from pipeline.sinks.topic import Row
 from pipeline.subscriptions.sinkplaces import Place, TurnPlace

@@ -16,7 +16,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import TextIO
 
-from pipeline.config.watching import Watch
+from pipeline.config.options import Watch
 from pipeline.sinks.running import Share, publishing
 
 LATE, BEGINS, LOGGED = "late", "begins", "log"

@@ -12,10 +12,10 @@ from threading import Event
 from deltalake import DeltaTable
 
 from pipeline.client.subscribing.subscriptions import active, unclear
+from pipeline.config.options import NOBODY, Watch
 from pipeline.config.settings import Settings
 from pipeline.config.threads import beside, panics_raised
 from pipeline.config.wallclock import monotonic_ms, wall_ms
-from pipeline.config.watching import NOBODY, Watch
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import newest
 from pipeline.sinks.kafka import KafkaTopic

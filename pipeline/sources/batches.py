@@ -17,15 +17,13 @@ from uuid import uuid4
 from pyspark.sql import DataFrame
 
 from pipeline.config.errors import SourcePlaceGone
-from pipeline.config.options import Observer
+from pipeline.config.options import Observer, Watch
 from pipeline.config.routes import DRIVER, SIZE
 from pipeline.config.session import compiled
 from pipeline.config.sources import Source
 from pipeline.config.threads import panics_raised
-from pipeline.config.watching import Watch
 from pipeline.delta.checkpoints import Checkpoint
-from pipeline.delta.logs.entries import commits
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.entries import Commit, commits
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.datafiles import DataFile, size_of
 from pipeline.delta.writing.datafiles import rows as rows_of

@@ -3,6 +3,8 @@
 Headers and key go to properties and message key without loss. A header that a map of texts has no room for (its name
 comes twice, or its value is no UTF-8) is among the properties as far as it fits, and all headers are in one property
 (`HEADERS`) that a sink takes them from. So it is with a key that is no UTF-8 (`KEY`).
+
+Sinks publish with Kafka's C client, sources read with its Java client; both take their secrets from the same variables.
 """
 
 from __future__ import annotations
@@ -11,19 +13,79 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.config.errors import BadSetting, NoSourceConnector, SourceAway, SourcePlaceGone
+from pipeline.config.errors import BadSetting, BadValue, NoSourceConnector, SourceAway, SourcePlaceGone
 from pipeline.config.jvm import java_class
 from pipeline.config.session import KAFKA
 from pipeline.config.sources import EARLIEST, Source
 from pipeline.sources.door import NO_PROPERTIES, NOTHING_YET, Door, Place, destination
-from pipeline.sources.kafkasettings import java_settings
+from pipeline.subscriptions.destination import SECRET, Destination, check_strength, from_environment
 from pipeline.subscriptions.records import HEADERS, KEY
+
+_SAME = {
+    "security.protocol": "security.protocol",
+    "sasl.mechanism": "sasl.mechanism",
+    "sasl.mechanisms": "sasl.mechanism",
+    "client.id": "client.id",
+    "ssl.key.password": "ssl.key.password",
+}
+_CA, _CERTIFICATE, _KEY = "ssl.ca.location", "ssl.certificate.location", "ssl.key.location"
+_USER, _PASSWORD = "sasl.username", "sasl.password"
+_PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+def java_settings(to: Destination, field: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """What a reader of a topic is told.
+
+    Args:
+        to: the topic.
+        field: what the profile calls its address.
+        variables: the environment.
+
+    Raises:
+        BadSetting: the address has a setting of producers, or weakens what the environment says.
+    """
+    for name in to.settings:
+        if name not in _SAME:
+            raise BadSetting(
+                field, f"setting {name}", "client.id, sasl.mechanism, security.protocol; others from the environment"
+            )
+    named = from_environment(variables)
+    try:
+        check_strength(to, variables, [name for name in named if name.startswith(SECRET)])
+    except BadValue as error:
+        raise BadSetting(field, error.value, error.allowed) from error
+    settings = {**named, **to.settings}
+    made = {_SAME[name]: value for name, value in settings.items() if name in _SAME}
+    if _USER in settings and _PASSWORD in settings:
+        made["sasl.jaas.config"] = _login(made.get("sasl.mechanism", "PLAIN"), settings[_USER], settings[_PASSWORD])
+    if _CA in settings:
+        made |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": settings[_CA]}
+    if _CERTIFICATE in settings and _KEY in settings:
+        made |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": Path(settings[_CERTIFICATE]).read_text(encoding="utf-8"),
+            "ssl.keystore.key": Path(settings[_KEY]).read_text(encoding="utf-8"),
+        }
+    return made | {"bootstrap.servers": to.servers}
+
+
+def _login(mechanism: str, user: str, password: str) -> str:
+    module = _SCRAM_LOGIN if mechanism.upper().startswith("SCRAM") else _PLAIN_LOGIN
+    return f"{module} required username={_quoted(user)} password={_quoted(password)};"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
 
 _WAIT_S = 10
 """For an answer of the broker, before a start."""

@@ -26,5 +26,4 @@ __all__ = [
     "sought",
     "sourcenotes",
     "sourcestates",
-    "topicpolicies",
 ]

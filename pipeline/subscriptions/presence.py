@@ -7,8 +7,7 @@ registry has; so they are looked at when the registry has moved, until ingest ha
 from collections.abc import Mapping
 
 from pipeline.config.stages import INGEST
-from pipeline.delta.logs.entries import newest
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.entries import Commit, newest
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive

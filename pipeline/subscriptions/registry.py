@@ -13,17 +13,14 @@ from functools import cached_property
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from pipeline.delta.logs.entries import entry, newest
-from pipeline.delta.logs.logfiles import takes_out
+from pipeline.delta.logs.entries import entry, newest, takes_out
 from pipeline.delta.reading.files import read_files
-from pipeline.delta.smallqueries import ask
-from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.warehouse import Warehouse, ask
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.audience import Subscription
 from pipeline.subscriptions.incarnations import TICK_CHANGED, Name
 from pipeline.subscriptions.lines import RegistryLine, counted
-from pipeline.subscriptions.policies import Policies
-from pipeline.subscriptions.topicpolicies import LINES, NO_POLICIES, TopicPolicies, Topics
+from pipeline.subscriptions.policies import LINES, NO_POLICIES, Policies, TopicPolicies, Topics
 from schemas import INBOX, SUBSCRIPTIONS
 
 _LINES = f"SELECT topic, subscription, type, active, tick_ms, start, policies FROM {{rows}} WHERE active OR {LINES}"  # noqa: S608

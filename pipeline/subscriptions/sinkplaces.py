@@ -16,8 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from pipeline.delta.claims import claim
-from pipeline.delta.logs.entries import entry, exists
-from pipeline.delta.logs.logfiles import info_of
+from pipeline.delta.logs.entries import entry, exists, info_of
 from pipeline.storage.files import Files
 
 _FOLDER, _LOTS = "_sinks", ".lots"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from secrets import token_hex
 from typing import Any
 
-from pipeline.delta.logs.notes import Commit, note_of
+from pipeline.delta.logs.entries import Commit, note_of
 from pipeline.storage.files import Files
 
 AFTER, SEAL = "after", "seal"

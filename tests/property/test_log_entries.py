@@ -22,7 +22,7 @@ pytest.importorskip("pyspark", reason="the stages are made for sessions of Spark
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 
 from pipeline.client.client import Client
-from pipeline.client.following.leaselog import LeaseLog
+from pipeline.client.following.logs import LeaseLog
 from pipeline.client.pending import pending
 from pipeline.client.reading.deliveries import Deliveries
 from pipeline.client.subscribing.deadletters import dead_letters

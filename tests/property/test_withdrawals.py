@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason="columns are described by Spark's types")
 
 from pipeline.client.commanding import written
-from pipeline.client.commanding.chosen import Chosen
+from pipeline.client.commanding.inforce import Chosen
 from pipeline.client.commanding.written import rows_of
 from pipeline.dispatch.core.withdrawn import Withdrawn
 from pipeline.storage.arrays import arrow_schema

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
+from pipeline.config.options import Watch
 from pipeline.config.stages import STAGES
-from pipeline.config.watching import Watch
 from schemas import DELIVERIES, PUBLICATIONS, REDELIVERY, REJECTED_INGEST
 from tests.support.either import on_spark
 from tests.support.stream import (

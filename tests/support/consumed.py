@@ -28,9 +28,7 @@ from pipeline.client.create import create_all
 from pipeline.client.message import Message
 from pipeline.config.paths import is_s3
 from pipeline.delta.deltars import arrow_schema, create, path_of, rows_of
-from pipeline.delta.logs.entries import actions, newest
-from pipeline.delta.logs.logfiles import appended
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.entries import Commit, actions, appended, newest
 from pipeline.delta.properties import PROPERTIES
 from pipeline.settle.core.events import ConsumerEvents, consumer_events, released_by
 from pipeline.settle.core.listener import Listener

@@ -15,8 +15,7 @@ from pipeline.config.options import nobody
 from pipeline.config.stages import DISPATCH
 from pipeline.config.timeline import Timeline
 from pipeline.delta.deltars import path_of, rows_of
-from pipeline.delta.logs.entries import newest
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.entries import Commit, newest
 from pipeline.delta.writing.datafiles import DataFile
 from pipeline.delta.writing.footers import statistics
 from pipeline.delta.writing.oncewriter import Sink

@@ -13,8 +13,7 @@ from pipeline.config.options import Observer, nobody
 from pipeline.config.settings import SECOND_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import open_table, path_of
-from pipeline.delta.logs.entries import actions
-from pipeline.delta.logs.logfiles import log_files
+from pipeline.delta.logs.entries import actions, log_files
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.prepared import PreparedStore
 from pipeline.maintenance.rounds import Done, maintain

@@ -18,13 +18,12 @@ from typing import Any
 from jobs.commands.sizes import lines
 from pipeline.config import profiles
 from pipeline.config.errors import BadSetting
-from pipeline.config.options import Options
+from pipeline.config.options import Options, Watching
 from pipeline.config.profiles import fitted, read_profile
 from pipeline.config.session import Machine
 from pipeline.config.settings import LiveClock, Settings, Upkeep
 from pipeline.config.sizing import Place, segment_for
 from pipeline.config.sources import KEYS, Source
-from pipeline.config.watching import Watching
 from tests.support.modules import ROOT
 
 PAGE = ROOT / "docs" / "settings.md"

@@ -10,8 +10,7 @@ from typing import TypedDict, Unpack
 import numpy as np
 import pyarrow as pa
 
-from pipeline.client.commanding.chosen import Chosen
-from pipeline.client.commanding.inforce import at_work
+from pipeline.client.commanding.inforce import Chosen, at_work
 from pipeline.client.commanding.outcomes import remaining
 from pipeline.client.commanding.selecting import Selection, choose, selection
 from pipeline.client.commanding.written import Named, write

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from pipeline.client.commanding.chosen import Chosen, of_round
-from pipeline.client.commanding.inforce import has
+from pipeline.client.commanding.inforce import Chosen, has, of_round
 from pipeline.client.subscribing.lives import lives
 from pipeline.delta.deltars import arrow_of, open_table, quoted
 from pipeline.storage.arrays import longs

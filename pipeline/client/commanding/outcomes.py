@@ -17,10 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.client.commanding.chosen import Chosen
 from pipeline.client.commanding.facts import Facts, facts, with_due
+from pipeline.client.commanding.inforce import Chosen, rows
 from pipeline.client.commanding.inforce import moved as moved_by
-from pipeline.client.commanding.inforce import rows
 from pipeline.client.commanding.written import Named
 from pipeline.client.exceptions import CommandNotFound
 from pipeline.storage.arrays import python_rows

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from pipeline.client.commanding.chosen import Chosen
+from pipeline.client.commanding.inforce import Chosen
 from pipeline.storage.arrays import IntArray
 from state.positionset import PositionSet
 

@@ -10,8 +10,7 @@ from collections import defaultdict
 
 from deltalake import DeltaTable
 
-from pipeline.client.commanding.chosen import Chosen
-from pipeline.client.commanding.inforce import has
+from pipeline.client.commanding.inforce import Chosen, has
 from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.subscriptions.cursors import NEWEST, by_name
 from pipeline.subscriptions.incarnations import Incarnation, Name

@@ -18,8 +18,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from pipeline.client.commanding.chosen import Chosen
-from pipeline.client.commanding.inforce import InForce, delivered
+from pipeline.client.commanding.inforce import Chosen, InForce, delivered
 from pipeline.client.commanding.retries import waiting
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.relations import relation

@@ -9,7 +9,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from pipeline.client.commanding.chosen import Chosen
+from pipeline.client.commanding.inforce import Chosen
 from pipeline.delta.deltars import append
 from pipeline.storage.arrays import IntArray, arrow_schema, completed
 from pipeline.subscriptions.commands import MAX_RUN

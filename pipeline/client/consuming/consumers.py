@@ -17,8 +17,7 @@ from pipeline.client.consuming.engine import Engine
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.topicconsumer import TopicConsumer
 from pipeline.client.exceptions import ConsumerBusy, Timeout
-from pipeline.subscriptions.policies import Policies
-from pipeline.subscriptions.topicpolicies import partition_of
+from pipeline.subscriptions.policies import Policies, partition_of
 
 _ENGINES = weakref.WeakValueDictionary[tuple[int, str], Engine]()
 """Those that turn are held by their threads."""

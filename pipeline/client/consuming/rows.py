@@ -19,6 +19,8 @@ COLUMNS = ("topic", "life", "ledger_id", "entry_id", "due_time", "deliver_at", "
 """What a consumer reads of `deliveries`."""
 NAMES = ("topic", "subscription", "life")
 """Whose a row is."""
+Key = tuple[str, str, int]
+"""The same as values: topic, subscription, life."""
 _SEQUENCE_BITS, _MOST_MS = 20, (1 << 42) - 1
 Mask = npt.NDArray[np.bool_]
 SlotsOf = Callable[[pa.Table, IntArray, IntArray, IntArray], IntArray]

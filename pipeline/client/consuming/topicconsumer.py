@@ -13,9 +13,8 @@ from pipeline.client.consuming.events import EventRows
 from pipeline.client.consuming.messagetracker import MessageTracker
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.received import Received
-from pipeline.client.consuming.rows import Rows
+from pipeline.client.consuming.rows import Key, Rows
 from pipeline.client.exceptions import SubscriptionNotFound
-from pipeline.client.following.closedlog import Key
 from pipeline.client.following.slotfetcher import Logs, SlotFetcher
 from pipeline.config.errors import AlreadySubscribed, PipelineError, VersionGone
 from pipeline.subscriptions.incarnations import Name

@@ -12,15 +12,12 @@ import pyarrow as pa
 from pipeline.client.consuming.clock import Clock, Pace
 from pipeline.client.consuming.events import OWNER_LOST, EventRows, runs_of
 from pipeline.client.consuming.holding import Holding
-from pipeline.client.consuming.rows import Rows, slot_rule
+from pipeline.client.consuming.rows import Key, Rows, slot_rule
 from pipeline.client.consuming.writer import EventWriter
 from pipeline.client.following.backlog import Backlog, OpenRows, behind, careful
-from pipeline.client.following.closedlog import ClosedLog, Key
-from pipeline.client.following.cursorlog import CursorLog, CursorSnapshot, Open
-from pipeline.client.following.deliverylog import DeliveryLog
-from pipeline.client.following.leaselog import LeaseLog
-from pipeline.client.following.registrylog import RegistryLog
+from pipeline.client.following.logs import ClosedLog, CursorLog, CursorSnapshot, LeaseLog, Open, RegistryLog
 from pipeline.client.following.slotstreams import SlotStreams
+from pipeline.client.following.tail import DeliveryLog
 from pipeline.config.errors import VersionGone
 from pipeline.subscriptions.incarnations import Name
 from state import Condition, LeaseReplay, SubscriptionType

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from pipeline.client.consuming.clock import Pace
-from pipeline.client.consuming.rows import Rows, SlotsOf, chosen, rows_of
+from pipeline.client.consuming.rows import Key, Rows, SlotsOf, chosen, rows_of
 from pipeline.client.following.backlog import Backlog
-from pipeline.client.following.closedlog import ClosedLog, Key
 from pipeline.client.following.datarows import DataFile
-from pipeline.client.following.deliverylog import DeliveryLog
 from pipeline.client.following.earlyredeliveries import EarlyRedeliveries
+from pipeline.client.following.logs import ClosedLog
+from pipeline.client.following.tail import DeliveryLog
 from pipeline.config.errors import VersionGone
 from state.lease_events import CaughtUp, Event
 

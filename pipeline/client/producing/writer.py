@@ -11,19 +11,108 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from pipeline.client.exceptions import ProducerBusy, Timeout
 from pipeline.client.messageid import MessageId
-from pipeline.client.producing.inbox import Inbox
 from pipeline.client.producing.queue import Queue
 from pipeline.client.producing.rows import Entry, Sender, inbox_rows
-from pipeline.client.producing.stats import Stats
 from pipeline.config.errors import PipelineError
-from pipeline.subscriptions.topicpolicies import partition_of
+from pipeline.delta.deltars import LOG_STAYS, fitted, open_table, path_of
+from pipeline.delta.logs.entries import entry, info_of
+from pipeline.storage.files import Files
+from pipeline.subscriptions.policies import partition_of
+from schemas import INBOX
+
+MARK = "delayline.turn"
+"""The name in a commit under which a turn of a writer is known."""
+_RETRIES = 15
+
+
+class Inbox:
+    """Appends, and looks whether an append is in the log though its answer was lost."""
+
+    def __init__(self, root: str) -> None:
+        """Look at nothing yet."""
+        self._root, self._files = root, Files()
+        self._table: DeltaTable | None = None
+
+    def stored(self, transaction: str) -> int:
+        """The last version of an application transaction; -1 when there is none."""
+        found = self._open().transaction_version(transaction)
+        return -1 if found is None else found
+
+    def append(self, rows: pa.Table, mark: str, transactions: Mapping[str, int]) -> int:
+        """Append rows in one commit; give its version.
+
+        Args:
+            rows: in the columns of the contract.
+            mark: by which `landed` finds the commit.
+            transactions: versions of application transactions. When another commit has told of one of them since the
+                table was opened, this one fails.
+
+        Raises:
+            ColumnGone: the table lacks a column of the rows.
+        """
+        table = self._open()
+        properties = CommitProperties(
+            custom_metadata={MARK: mark},
+            max_commit_retries=_RETRIES,
+            app_transactions=[Transaction(name, version) for name, version in transactions.items()],
+        )
+        rows = fitted(table, INBOX, rows)
+        write_deltalake(table, rows, mode="append", commit_properties=properties, post_commithook_properties=LOG_STAYS)
+        return table.version()
+
+    def reopened_unless(self, mark: str) -> int | None:
+        """The version with a mark, looked for among those since the last append; without one open the table anew."""
+        if self._table is not None:
+            version, folder = self._table.version(), path_of(self._root, INBOX)
+            while (actions := entry(self._files, folder, version)) is not None:
+                if info_of(actions).get(MARK) == mark:
+                    return version
+                version += 1
+            self._table = None
+        self._open()
+        return None
+
+    def _open(self) -> DeltaTable:
+        if self._table is None:
+            self._table = open_table(self._root, INBOX)
+        return self._table
+
 
 _LOG = logging.getLogger(__name__)
+
+
+class Stats:
+    """Counts turns, and tells when its interval is over."""
+
+    def __init__(self, interval_s: float) -> None:
+        """Begin to count; an interval of 0 never ends."""
+        self._interval_s, self._begun, self._slowest_s = interval_s, time.monotonic(), 0.0
+        self._turns = self._messages = self._bytes = 0
+
+    def turn(self, entries: Sequence[Entry], took_s: float) -> None:
+        """Count a turn that has ended."""
+        self._turns += 1
+        self._messages += len(entries)
+        self._bytes += sum(len(each.content.payload) for each in entries)
+        self._slowest_s = max(self._slowest_s, took_s)
+        passed_s = time.monotonic() - self._begun
+        if self._interval_s and passed_s >= self._interval_s:
+            _LOG.info(
+                "sent %d messages (%.1f a second) of %d bytes in %d commits, the slowest in %.0f ms",
+                *(self._messages, self._messages / passed_s, self._bytes, self._turns, self._slowest_s * 1_000),
+            )
+            self._begun, self._slowest_s = time.monotonic(), 0.0
+            self._turns = self._messages = self._bytes = 0
+
+
 _PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 _HELD_TURNS = 100
 """So many commits use the table as it was opened. Each costs a little more than the last, since delta-rs takes no

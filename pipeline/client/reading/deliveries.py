@@ -16,13 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.client.following.datarows import ORDER, DataFile, DataRows, data_file
-from pipeline.client.following.deliverylog import files_at
-from pipeline.client.following.tail import Actions, Tail
+from pipeline.client.following.tail import Actions, Tail, files_at
 from pipeline.config.errors import VersionGone
 from pipeline.delta.deltars import open_table, path_of
-from pipeline.delta.logs.entries import oldest
+from pipeline.delta.logs.entries import appended, info_of, oldest
 from pipeline.delta.logs.filestats import known
-from pipeline.delta.logs.logfiles import appended, info_of
 from pipeline.storage.files import Files
 from pipeline.storage.merge import Source, merged
 from pipeline.storage.parquet import typed

@@ -11,7 +11,7 @@ from deltalake.exceptions import CommitFailedError
 
 from pipeline.delta.deltars import LOG_STAYS, fitted, query, quoted, retried, rows_of
 from pipeline.subscriptions.incarnations import Name
-from pipeline.subscriptions.topicpolicies import TOPIC
+from pipeline.subscriptions.policies import TOPIC
 from schemas import SUBSCRIPTIONS
 
 TOPIC_LINE, HISTORY, PARTITIONS = TOPIC, "history", "partitions"

@@ -19,10 +19,9 @@ from pipeline.client.exceptions import TopicNotFound
 from pipeline.client.following.tail import Actions, Follower
 from pipeline.client.subscribing.topics import counts_of, expanded, partitions_of
 from pipeline.delta.deltars import arrow_of, open_table, path_of, quoted
-from pipeline.delta.logs.entries import newest
-from pipeline.delta.logs.logfiles import appended
+from pipeline.delta.logs.entries import appended, newest
 from pipeline.storage.files import Files
-from pipeline.subscriptions.topicpolicies import topic_of
+from pipeline.subscriptions.policies import topic_of
 from schemas import MESSAGES, SUBSCRIPTIONS
 
 _SENT = "SELECT DISTINCT topic FROM messages"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pipeline.client.checks import Opened, checked_topic
 from pipeline.client.subscribing.policysetting import policies_of, set_policy, unset_policy
-from pipeline.subscriptions.policies import Policies
-from pipeline.subscriptions.topicpolicies import TopicPolicies
+from pipeline.subscriptions.policies import Policies, TopicPolicies
 
 
 class SetsPolicies(Opened):

@@ -16,11 +16,10 @@ from pipeline.client.subscribing.subscriptions import Subscription, change, exis
 from pipeline.config.errors import BadValue
 from pipeline.config.stages import INGEST
 from pipeline.delta.deltars import open_table, path_of, query
-from pipeline.delta.logs.notes import last_note
+from pipeline.delta.logs.entries import last_note
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import text_of
-from pipeline.subscriptions.policies import Policies, names_of
-from pipeline.subscriptions.topicpolicies import LINES, TopicPolicies, Topics
+from pipeline.subscriptions.policies import LINES, Policies, TopicPolicies, Topics, names_of
 from schemas import MESSAGES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS
 
 _TOPICS = f"SELECT topic, policies FROM registry WHERE {LINES}"  # noqa: S608 - our own words

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pipeline.client.subscribing.subscriptions import Subscription, subscriptions
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import open_table, path_of, query
-from pipeline.delta.logs.notes import last_note
+from pipeline.delta.logs.entries import last_note
 from pipeline.storage.files import Files
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from pipeline.subscriptions.incarnations import Name

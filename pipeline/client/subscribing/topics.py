@@ -16,7 +16,7 @@ from pipeline.client.subscribing.lines import PARTITIONS, replace_lines, topic_r
 from pipeline.client.subscribing.subscriptions import Subscription, active, subscribe_all
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import open_table, query, quoted
-from pipeline.subscriptions.topicpolicies import partition_of, topic_of
+from pipeline.subscriptions.policies import partition_of, topic_of
 from schemas import MESSAGES, SUBSCRIPTIONS
 
 MOST_PARTITIONS = 10_000

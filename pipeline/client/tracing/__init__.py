@@ -1,3 +1,3 @@
 """The history of a message, told from the tables alone: which messages are meant, what happened, how each stands."""
 
-__all__ = ["states", "step", "trace"]
+__all__ = ["facts", "trace"]

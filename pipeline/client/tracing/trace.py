@@ -1,4 +1,4 @@
-"""The history of messages: sent, accepted, commanded, released, left out or published, acknowledged, come again."""
+"""The history of messages, and how each stands: sent, accepted, commanded, released, published, acknowledged."""
 
 from __future__ import annotations
 
@@ -6,13 +6,173 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
+from pipeline.client.commanding.retries import waiting
+from pipeline.client.following.logs import CursorLog
+from pipeline.client.heldback import is_held
 from pipeline.client.subscribing.deadletters import letters_of
+from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import subscriptions
-from pipeline.client.tracing.facts import facts
-from pipeline.client.tracing.places import Position, Sent, at, with_key
-from pipeline.client.tracing.states import MessageState, States
-from pipeline.client.tracing.step import Step, ms_of
+from pipeline.client.tracing.facts import Facts, Position, Sent, Step, at, facts, ms_of, with_key
 from pipeline.config.errors import BadValue, check_text
+from pipeline.delta.deltars import open_table, query, quoted
+from pipeline.storage.files import Files
+from pipeline.subscriptions.cursors import NEWEST, block_of, cell_of
+from pipeline.subscriptions.incarnations import alive
+from pipeline.subscriptions.settled import read_mark
+from schemas import CURSORS, NEVER_COMES, RESCHEDULED
+from state import Condition
+from state.cells import Cell
+from state.withdrawals import Round
+
+_BLOCKS = """
+    (SELECT * FROM t WHERE topic = {topic} AND subscription = {subscription} AND life = {life} AND block IN ({blocks}))
+"""
+_DECIDED = ("released", "left_out", "published")
+"""Steps that have a redelivery count of their own."""
+
+
+@dataclass(frozen=True)
+class MessageState:
+    """How a message stands with a subscription in its present life.
+
+    Attributes:
+        subscription: its name.
+        life: its number.
+        state: `waits` for its due time; `taken` by dispatch, which prepares it or is about to decide; `held` by
+            dispatch, as the subscription is paused or has a rate or a guard; `cancelled`; `expired`, as it was not
+            handed over in time; `suppressed`, as it did not meet the guard; `left_out` for another reason; `published`,
+            and that is all as nobody acknowledges, or settle has not read it yet; `outstanding`: not acknowledged;
+            `waits_again` after it failed; `settled`: acknowledged, cancelled, expired, suppressed, undeliverable, or a
+            dead letter; `before`: it was there before the subscription; `gone`: it is settled, and retention has
+            deleted what was known.
+        due: when it is due, or comes again, ms UTC; None: it does not wait, or nobody says.
+        redelivery_count: of its last release, or with which it comes again.
+    """
+
+    subscription: str
+    life: int
+    state: str
+    due: int | None = None
+    redelivery_count: int = 0
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A message as a subscription sees it, and what happened to it there."""
+
+    name: str
+    life: int
+    place: Position
+    due: int | None
+    own: Sequence[Step]
+
+    def state(self, word: str, due: int | None = None, count: int = 0) -> MessageState:
+        return MessageState(self.name, self.life, word, due, count)
+
+    @property
+    def last(self) -> int:
+        """The largest redelivery count of a release."""
+        return max((each.redelivery_count or 0 for each in self.own if each.what in _DECIDED), default=0)
+
+
+class States:
+    """How some positions of a topic stand with its subscriptions."""
+
+    def __init__(
+        self, root: str, topic: str, subscription: str | None, facts: Facts, places: Sequence[Position]
+    ) -> None:
+        """Look at the registry, at cursors, and at last at the mark of retention.
+
+        Raises:
+            NoWarehouse: the folder lacks a table.
+            CorruptBytes: a row of `cursors` cannot be read.
+        """
+        self._root, self._topic, self._facts = root, topic, facts
+        lines = [each for each in subscriptions(root) if each.topic == topic and subscription in (None, each.name)]
+        known = alive(lives(root)) if lines else {}
+        # A line that ingest has not noticed yet gets nothing so far.
+        self._lives = {line.name: known[topic, line.name] for line in lines if (topic, line.name) in known}
+        acks = [line.name for line in lines if line.policies.ack and line.name in self._lives]
+        # Settle has read that far in releases: what is neither open nor unknown to it is settled.
+        self._read = bool(acks) and CursorLog(root, Files()).released >= facts.releases
+        self._acks = {name: dict(self._open(name, places)) for name in acks}
+        self._mark = read_mark(Files(), root)
+
+    def of(self, sent: Sent, place: Position, steps: Sequence[Step]) -> Iterator[MessageState]:
+        """How a message stands, by what happened to it."""
+        for name, life in self._lives.items():
+            own = [each for each in steps if (each.subscription, each.life) == (name, life.number)]
+            seen = _Seen(name, life.number, place, sent.due, own)
+            if place < (life.since or 0, life.entry):
+                yield seen.state("before")
+            else:
+                yield self._acknowledged(seen) or self._released(seen)
+
+    def _open(self, name: str, places: Sequence[Position]) -> Iterator[tuple[Position, Cell]]:
+        blocks = ", ".join(map(str, sorted({block_of(ledger) for ledger, _ in places})))
+        texts = {"topic": quoted(self._topic), "subscription": quoted(name), "life": self._lives[name].number}
+        rows = query(NEWEST.format(rows=_BLOCKS.format(blocks=blocks, **texts)), t=open_table(self._root, CURSORS))
+        for place in places:
+            if (cell := cell_of(rows, place)) is not None:
+                yield place, cell
+
+    def _acknowledged(self, seen: _Seen) -> MessageState | None:
+        """By what settle says; None: it says nothing of it."""
+        if seen.name not in self._acks:
+            return None
+        cell = self._acks[seen.name].get(seen.place)
+        if cell is None:
+            is_over = self._read and any(each.what in _DECIDED for each in seen.own)
+            return seen.state("settled", None, seen.last) if is_over else None
+        match cell.condition:
+            case Condition.OUTSTANDING:
+                # From its release on settle calls it so, also while dispatch holds or prepares it.
+                count = cell.redelivery_count
+                came = any((each.what, each.redelivery_count) == ("published", count) for each in seen.own)
+                return seen.state("outstanding", None, count) if came else None
+            case Condition.WAITING:
+                count = cell.redelivery_count
+                word = "cancelled" if self._is_withdrawn(seen, count) else "waits_again" if count else "waits"
+                return seen.state(word, self._moved(seen, count) or self._again(seen, count), count)
+            case _:
+                return seen.state("settled", None, seen.last)
+
+    def _released(self, seen: _Seen) -> MessageState:
+        """By what became of its last release."""
+        own = [each for each in seen.own if each.redelivery_count == seen.last]
+        # What got another due time is released once more for each of its rounds but the last.
+        later = sum(each.details.get("reason") == RESCHEDULED for each in own if each.what == "left_out")
+        last = {each.what: each for each in own if each.details.get("reason") != RESCHEDULED}
+        if "published" in last:
+            return seen.state("published", None, seen.last)
+        if "left_out" in last:
+            why = last["left_out"].details["reason"]
+            return seen.state(str(why) if why in NEVER_COMES else "left_out", None, seen.last)
+        if sum(each.what == "released" for each in own) > later:
+            return seen.state("held" if self._is_held(seen, seen.last) else "taken", None, seen.last)
+        due = self._moved(seen, seen.last)
+        if due is None and (seen.due or 0) <= self._mark.due_ms and seen.place[0] < self._mark.ledger:
+            return seen.state("gone")
+        return seen.state("cancelled" if self._is_withdrawn(seen, 0) else "waits", due or seen.due)
+
+    def _moved(self, seen: _Seen, count: int) -> int | None:
+        """When it is due by commands; None: they gave it no other time."""
+        moved = self._facts.moved.get(Round(self._topic, seen.name, seen.life, count))
+        return None if moved is None else moved.due_at(seen.place)
+
+    def _is_withdrawn(self, seen: _Seen, count: int) -> bool:
+        positions = self._facts.in_force.get(Round(self._topic, seen.name, seen.life, count))
+        return positions is not None and seen.place[1] in positions.entries(seen.place[0])
+
+    def _is_held(self, seen: _Seen, count: int) -> bool:
+        return is_held(self._root, Round(self._topic, seen.name, seen.life, count), seen.place)
+
+    def _again(self, seen: _Seen, count: int) -> int | None:
+        """When it comes again."""
+        found = waiting(self._root, (self._topic, seen.name), self._lives[seen.name])
+        times = (each.due_at(seen.place) for each in found if each.of.redelivery_count == count)
+        return next((due for due in times if due is not None), None)
+
 
 _ORDER = ("cancel", "undo", "released", "left_out", "published", "nack", "closed", "ack", "dead_letter")
 """Of what happened in one millisecond."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from pipeline.delta.logs.entries import rows_of
-from pipeline.delta.logs.logfiles import info_of, is_plain
+from pipeline.delta.logs.entries import info_of, is_plain, rows_of
 from schemas import INBOX
 
 REASON = "not_an_append"

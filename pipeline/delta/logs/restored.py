@@ -10,9 +10,7 @@ from urllib.parse import unquote
 
 from pipeline.config.errors import PipelineError
 from pipeline.config.stages import ALL_STAGES
-from pipeline.delta.logs.entries import commits, newest
-from pipeline.delta.logs.logfiles import OURS, info_of, restores
-from pipeline.delta.logs.notes import note_of
+from pipeline.delta.logs.entries import OURS, commits, info_of, newest, note_of, restores
 from pipeline.storage.files import Files
 from schemas import Table
 

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.delta.logs.checksums import checksum
-from pipeline.delta.logs.entries import entry
-from pipeline.delta.logs.logfiles import CHECKPOINT, LogFile, log_files
+from pipeline.delta.logs.entries import CHECKPOINT, LogFile, entry, log_files
 from pipeline.storage.files import Files
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from pipeline.config.errors import NoFileSystem
 from pipeline.config.routes import NotInDriver
-from pipeline.delta.logs.logfiles import is_inside
+from pipeline.delta.logs.entries import is_inside
 from pipeline.storage.files import Files
 from pipeline.storage.parquet import size_of, typed, unfolds_to_more
 from schemas import Table

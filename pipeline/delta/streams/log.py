@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.errors import PipelineError, VersionGone
 from pipeline.config.jvm import java_class
-from pipeline.delta.logs.entries import between, entry, exists, newest
-from pipeline.delta.logs.logfiles import appended
+from pipeline.delta.logs.entries import appended, between, entry, exists, newest
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.delta.streams.files import TableFiles

@@ -13,8 +13,7 @@ from pyspark.sql import DataFrame
 
 from pipeline.config.errors import CheckpointBehind, ForeignOwner
 from pipeline.config.options import Observer, nobody
-from pipeline.delta.logs.entries import commits, newest
-from pipeline.delta.logs.notes import Commit, last_note, note_of
+from pipeline.delta.logs.entries import Commit, commits, last_note, newest, note_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.datafiles import DataFile

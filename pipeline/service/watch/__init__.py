@@ -1,3 +1,3 @@
 """Watching a running pipeline: metrics, the log of progress, and a line for people."""
 
-__all__ = ["lateness", "process"]
+__all__ = ["line", "process"]

@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from pipeline.config.options import SettleBatch, Watch
 from pipeline.config.printed import printable
-from pipeline.config.watching import SettleBatch, Watch
-from pipeline.service.watch.lateness import Publication
+from pipeline.service.watch.line import Publication
 from pipeline.service.watch.progress import Progress
 
 LATE_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 3_600.0)

@@ -13,14 +13,13 @@ from pyspark.sql import SparkSession
 from pipeline.client.pending import pending
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.errors import BadSetting, PipelineError
+from pipeline.config.options import SettleBatch, Watching
 from pipeline.config.stages import SETTLE
 from pipeline.config.threads import beside
 from pipeline.config.wallclock import monotonic_ms, wall_ms
-from pipeline.config.watching import SettleBatch, Watching
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import newest
-from pipeline.service.watch.lateness import Publication
-from pipeline.service.watch.line import Board
+from pipeline.service.watch.line import Board, Publication
 from pipeline.service.watch.listener import LOG, Listener
 from pipeline.service.watch.metrics import Metrics
 from pipeline.service.watch.progress import CPU, WHOLE, Progress

@@ -13,8 +13,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame
 
 from pipeline.delta import deltars
-from pipeline.delta.smallqueries import frame_of
-from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.warehouse import Warehouse, frame_of
 from schemas import REDELIVERY, SEGMENTS, Table
 from tests.support.examined import marker, run_row
 from tests.support.spark import session
@@ -80,7 +79,7 @@ def test_more_rows_than_the_driver_may_hold_are_read_by_spark(warehouse: Warehou
 
 def test_a_large_table_is_read_by_spark(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """However few rows are asked for: all of it may have to be read for them."""
-    monkeypatch.setattr("pipeline.delta.smallqueries._MOST_BYTES", 1_000)
+    monkeypatch.setattr("pipeline.delta.warehouse._MOST_BYTES", 1_000)
     assert not is_held(frame_of(warehouse, REDELIVERY, ("subscription",), where="subscription = 'a'"))
 
 
@@ -100,7 +99,7 @@ def test_what_delta_rs_refuses_is_read_by_spark(warehouse: Warehouse, monkeypatc
     def refuse(*_: object, **__: object) -> None:
         raise DeltaError("a feature that it does not know")
 
-    monkeypatch.setattr("pipeline.delta.smallqueries.batches_of", refuse)
+    monkeypatch.setattr("pipeline.delta.warehouse.batches_of", refuse)
     rows = frame_of(warehouse, REDELIVERY, ("subscription",))
     assert not is_held(rows)
     assert sorted(row["subscription"] for row in rows.collect()) == [*"abc"]

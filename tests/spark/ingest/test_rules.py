@@ -25,8 +25,8 @@ from pipeline.maintenance import rewrite
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.gather import Gathered
 from pipeline.storage.texts import ADDED_BYTES, ENTRY_BYTES, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PROPERTIES_BYTES
+from pipeline.subscriptions.policies import PROPORTIONAL, TopicPolicies, Topics
 from pipeline.subscriptions.records import REFUSED_MS
-from pipeline.subscriptions.topicpolicies import PROPORTIONAL, TopicPolicies, Topics
 from schemas import INBOX, MESSAGES
 from tests.support.rows import T0
 from tests.support.spark import session

@@ -22,7 +22,7 @@ from pipeline.config.settings import HOUR_MS, SECOND_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs import entries
 from pipeline.delta.logs.logstore import TableLog
-from pipeline.delta.reading.livefiles import LiveFiles
+from pipeline.delta.reading.files import LiveFiles
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.datafiles import DataFile

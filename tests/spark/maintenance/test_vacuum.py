@@ -182,6 +182,6 @@ def test_a_log_that_delta_rs_knows_in_part_is_left_to_delta(
     warehouse: Warehouse, asked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It cannot say then that nothing is to go."""
-    monkeypatch.setattr("pipeline.delta.smallqueries._has_all", lambda *_: False)
+    monkeypatch.setattr("pipeline.delta.warehouse._has_all", lambda *_: False)
     vacuum(warehouse.within(own_session(warehouse.spark)), MESSAGES, HOUR_MS)
     assert asked == [2]

@@ -11,7 +11,7 @@ from pipeline.client.consuming.holding import Holding
 from pipeline.client.consuming.rows import slot_rule
 from pipeline.client.following.backlog import Backlog, OpenRows
 from pipeline.client.following.datarows import DataFile
-from pipeline.client.following.deliverylog import DeliveryLog
+from pipeline.client.following.tail import DeliveryLog
 from state import SubscriptionType, UnackedLimit
 
 KEY = ("t", "s", 1)

@@ -22,7 +22,7 @@ from pipeline.client.consuming.engine import Engine
 from pipeline.client.consuming.events import EventRows
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.writer import EventWriter
-from pipeline.client.following import cursorlog, deliverylog
+from pipeline.client.following import logs, tail
 from pipeline.config.errors import StillConflicting, VersionGone
 from pipeline.delta import deltars
 from pipeline.delta.deltars import append, open_table, query
@@ -37,7 +37,7 @@ PATIENCE_MS = round(PATIENCE_S * 1_000)
 MANY = [(1, entry) for entry in range(40)]
 
 
-def held(log: deliverylog.DeliveryLog, version: int) -> bool:
+def held(log: tail.DeliveryLog, version: int) -> bool:
     """Whether a version is kept."""
     try:
         log.files(version)
@@ -191,7 +191,7 @@ def test_a_consumer_whose_application_stands_still_does_not_keep_the_whole_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it has not read for long it reads from the table, when its application goes on."""
-    monkeypatch.setattr(deliverylog, "_MOST_VERSIONS", 10)
+    monkeypatch.setattr(tail, "_MOST_VERSIONS", 10)
     world = World(str(tmp_path), EXCLUSIVE)
     consumer = world.joined(receiver_queue_size=1)
     for position in MANY:
@@ -233,7 +233,7 @@ def test_consumers_of_many_topics_share_a_look_at_what_settle_says(
         looks.append(sql)
         return deltars.query(sql, **tables)
 
-    monkeypatch.setattr(cursorlog, "query", query)
+    monkeypatch.setattr(logs, "query", query)
     world.run(0.2)
     assert len([sql for sql in looks if "bytes FROM" in sql]) == 1
     world.run(3)

@@ -25,7 +25,7 @@ from pipeline.client.exceptions import (
     Timeout,
 )
 from pipeline.client.messageid import MessageId
-from pipeline.client.producing import inbox as producer_inbox
+from pipeline.client.producing import writer as producer_inbox
 from pipeline.config.errors import ColumnGone
 from pipeline.delta.deltars import open_table, path_of, query
 from schemas import INBOX

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from pipeline.client.client import Client
 from pipeline.client.exceptions import Result
-from pipeline.client.producing import inbox as producer_inbox
+from pipeline.client.producing import writer as producer_inbox
 from tests.support.producing import payloads
 
 _PATIENCE_S = 10

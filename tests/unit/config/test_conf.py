@@ -15,12 +15,11 @@ from jobs.commands import run
 from jobs.commands.sizes import lines
 from jobs.commands.spark import LOG4J
 from pipeline.config.errors import BadSetting
-from pipeline.config.options import Options
+from pipeline.config.options import Options, Watching
 from pipeline.config.profiles import Profile, fitted, read_profile
 from pipeline.config.session import CORRECTNESS, COST, Machine
 from pipeline.config.settings import HOUR_MS, MINUTE_MS, LiveClock, Settings, Upkeep
 from pipeline.config.sizing import Place, cores_here
-from pipeline.config.watching import Watching
 from tests.support.modules import ROOT
 
 CONF = ROOT / "conf"

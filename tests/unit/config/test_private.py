@@ -19,9 +19,9 @@ from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadSetting
+from pipeline.config.options import Watching
 from pipeline.config.paths import python_environment, python_path
 from pipeline.config.session import Machine, private_folders
-from pipeline.config.watching import Watching
 
 
 def test_sockets_and_spilled_rows_lie_in_a_folder_that_nobody_else_may_enter() -> None:

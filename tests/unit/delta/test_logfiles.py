@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the errors of the stages need requirements/all.lock")
 
 from pipeline.config.errors import BrokenVersion
-from pipeline.delta.logs.logfiles import actions_of, first_version, log_files
+from pipeline.delta.logs.entries import actions_of, first_version, log_files
 
 
 def log(*entries: int, checkpoints: tuple[int, ...] = (), kind: str = "checkpoint.parquet") -> list[str]:

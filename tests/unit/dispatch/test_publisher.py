@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from pipeline.config.errors import PreparedFileGone
+from pipeline.config.options import Watch
 from pipeline.config.timeline import Timeline
-from pipeline.config.watching import Watch
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.entries import Commit
 from pipeline.delta.writing.datafiles import DataFile
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.prepared import Part, Prepared, PreparedStore, Visible

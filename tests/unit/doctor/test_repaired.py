@@ -26,7 +26,7 @@ from pipeline.config.errors import VersionGone
 from pipeline.config.options import Options
 from pipeline.config.settings import VirtualClock
 from pipeline.delta.deltars import open_table, path_of
-from pipeline.delta.logs.logfiles import actions_of
+from pipeline.delta.logs.entries import actions_of
 from pipeline.service.takeover import take_over_ingest
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, CURSORS, DELIVERIES, INBOX, MESSAGES, REDELIVERY, SEGMENTS, SUBSCRIPTIONS, Table

@@ -21,10 +21,8 @@ from jobs import cli
 from jobs.commands.tracing import report
 from pipeline.client.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
-from pipeline.client.tracing.places import Sent
-from pipeline.client.tracing.states import MessageState
-from pipeline.client.tracing.step import Fact, Step
-from pipeline.client.tracing.trace import Trace
+from pipeline.client.tracing.facts import Fact, Sent, Step
+from pipeline.client.tracing.trace import MessageState, Trace
 from schemas import MESSAGES
 from tests.support.client import message_row, new_warehouse, noticed, put
 from tests.support.invoked import invoke

@@ -21,10 +21,8 @@ from jobs.commands.jsonform import json_line
 from jobs.commands.replay import as_json as replayed
 from jobs.commands.run import Counts
 from pipeline.client.subscribing.deadletters import DeadLetter
-from pipeline.client.tracing.places import Sent
-from pipeline.client.tracing.states import MessageState
-from pipeline.client.tracing.step import Step
-from pipeline.client.tracing.trace import Trace
+from pipeline.client.tracing.facts import Sent, Step
+from pipeline.client.tracing.trace import MessageState, Trace
 from pipeline.moving.pulsar import Taken
 from pipeline.service.replay import ReplayClock
 from tests.support.words import check, table

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("pyspark", reason="settle is made for sessions of Spark")
 
 from pipeline.config.errors import ClockJumped
+from pipeline.config.options import Watch
 from pipeline.config.settings import LiveClock, VirtualClock
 from pipeline.config.threads import Panic
-from pipeline.config.watching import Watch
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service import instants, settling
 from pipeline.service.settling import SettleLoop

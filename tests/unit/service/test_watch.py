@@ -23,10 +23,9 @@ from prometheus_client import generate_latest
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.errors import BadSetting
-from pipeline.config.watching import SettleBatch, Settled, Watching
+from pipeline.config.options import SettleBatch, Settled, Watching
 from pipeline.service.watch import process
-from pipeline.service.watch.lateness import Publication, percentile
-from pipeline.service.watch.line import Board, Line, span
+from pipeline.service.watch.line import Board, Line, Publication, percentile, span
 from pipeline.service.watch.listener import LOG, Listener
 from pipeline.service.watch.metrics import Metrics
 from pipeline.service.watch.process import Watcher, watched

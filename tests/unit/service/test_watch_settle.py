@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="the listener is Spark's")
 
 from prometheus_client import generate_latest
 
-from pipeline.config.watching import SettleBatch, Settled
+from pipeline.config.options import SettleBatch, Settled
 from pipeline.service.watch.listener import LOG
 from pipeline.service.watch.metrics import Metrics
 from pipeline.service.watch.process import Watcher

@@ -199,7 +199,7 @@ def test_it_ends_when_its_parent_dies(root: str) -> None:
     set_policies(root, "t", "s", Policies(sink=REFUSED))
     program = f"""
 from pipeline.sinks.apart import Keeper
-from pipeline.config.watching import Watch
+from pipeline.config.options import Watch
 keeper = Keeper({root!r}, Watch())
 keeper.start()
 while keeper.pid is None:

@@ -22,7 +22,7 @@ from pipeline.client.subscribing.subscriptions import (
     unclear,
     unsubscribe,
 )
-from pipeline.config.watching import Watch
+from pipeline.config.options import Watch
 from pipeline.delta.deltars import open_table, rows_of
 from pipeline.sinks.loop import SinkLoop
 from pipeline.sinks.running import publishing

@@ -12,7 +12,7 @@ import pytest
 from pipeline.config.errors import BadSetting
 from pipeline.config.sources import Source
 from pipeline.delta.checkpoints import Checkpoint
-from pipeline.sources.filelist import forget_gone
+from pipeline.sources.files import forget_gone
 from pipeline.sources.running import door_of
 from pipeline.storage.files import Files
 

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="sources are streams of Spark's")
 
 from pipeline.config.errors import BadSetting
 from pipeline.config.sources import Source
-from pipeline.sources.kafkasettings import java_settings
+from pipeline.sources.kafka import java_settings
 from pipeline.sources.running import door_of, packages
 from pipeline.subscriptions.destination import Destination
 

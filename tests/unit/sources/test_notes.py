@@ -14,9 +14,8 @@ pytest.importorskip("deltalake", reason="the warehouse needs requirements/all.lo
 
 from pipeline.client.inbox import Message, send
 from pipeline.config.errors import SourcePlaceGone
-from pipeline.config.options import nobody
+from pipeline.config.options import Watch, nobody
 from pipeline.config.sources import Source
-from pipeline.config.watching import Watch
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import entry, newest

@@ -25,7 +25,7 @@ from pipeline.client.create import create_all
 from pipeline.client.exceptions import ConnectError
 from pipeline.client.inbox import Message, send
 from pipeline.client.messageid import MessageId
-from pipeline.client.producing import inbox as producer_inbox
+from pipeline.client.producing import writer as producer_inbox
 from pipeline.client.reading import topiclog as reader_log
 from pipeline.client.reading.deliveries import Deliveries
 from pipeline.client.subscribing import topics

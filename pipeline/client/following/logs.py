@@ -1,0 +1,385 @@
+"""What settle and the registry say, as the consumers of a process follow it: the logs of four tables.
+
+- `closed`: redeliveries that are on their way though their messages were acknowledged: nobody is to be handed them.
+- `cursors`: how far settle has read, what is open of a subscription, and who leases its slots.
+- `consumer_events`, as far as it says who leases which slots: one replay for each subscription.
+- `subscriptions`: whether those that somebody consumes are there, and of which type.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from pyroaring import BitMap
+
+from pipeline.client.consuming.events import ACK, NACK
+from pipeline.client.consuming.rows import Key, Mask, Rows, chosen
+from pipeline.client.following.tail import Actions, Follower
+from pipeline.config.errors import VersionGone
+from pipeline.config.routes import NotInDriver
+from pipeline.delta.deltars import open_table, path_of, query, quoted
+from pipeline.delta.logs.entries import appended, commits, entry, note_of
+from pipeline.delta.logs.filestats import greatest
+from pipeline.delta.reading.strangers import FOREIGN, broken, left_out
+from pipeline.storage.arrays import arrow_schema, longs
+from pipeline.storage.files import Files
+from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
+from pipeline.subscriptions.incarnations import Name
+from schemas import CLOSED, CONSUMER_EVENTS, CURSOR_HEAD, CURSOR_LEASES, CURSORS, SUBSCRIPTIONS
+from state import Condition, LeaseReplay, LeaseRow, SubscriptionType, unpack_leases
+
+_OWN = "(SELECT * FROM cursors WHERE topic IN ({topics}) AND subscription IN ({subscriptions}))"
+_LIVES = f"""
+    SELECT topic, subscription, MAX(life) AS life FROM cursors WHERE block = {CURSOR_LEASES} AND bytes IS NOT NULL
+    GROUP BY topic, subscription
+"""  # noqa: S608 - our own words
+Open = dict[int, dict[int, BitMap]]
+"""Entries by ledger and redelivery count."""
+
+
+@dataclass(frozen=True)
+class CursorSnapshot:
+    """What settle last said of a subscription.
+
+    Attributes:
+        rows: of its last life.
+        events: the version of `consumer_events` up to which they have all that was said.
+    """
+
+    rows: CursorRows
+    events: int
+
+    @property
+    def leases(self) -> LeaseReplay:
+        """Who leases its slots, as of `events`."""
+        return unpack_leases(self.rows.blocks[CURSOR_LEASES])
+
+    def entries(self, condition: Condition) -> Open:
+        """What is in a condition."""
+        found: Open = defaultdict(dict)
+        for held in self.rows.outstanding().held(condition):
+            for ledger, entries in held.positions.by_ledger():
+                count = held.cell.delivered_with
+                found[ledger][count] = found[ledger].get(count, BitMap()) | entries
+        return found
+
+
+class CursorLog(Follower):
+    """Follows `cursors`.
+
+    Attributes:
+        events: the version of `consumer_events` up to which settle has read; -1: nothing.
+        released: the version of `redelivery` up to which settle has read; -1: nothing.
+        lives: the marker of ingest up to which settle knows who lives; -1: none.
+    """
+
+    def __init__(self, root: str, files: Files) -> None:
+        """Read how far settle is."""
+        super().__init__(files, path_of(root, CURSORS))
+        self._root = root
+        self.events, self.released, self.lives = -1, -1, -1
+        self._lives_at, self._lives = -1, dict[Name, int]()
+        self._wanted = set[Name]()
+        self._snapshots: dict[Name, CursorSnapshot] | None = None
+        self._begin_anew()
+
+    def covers(self, events: int, released: int) -> bool:
+        """Whether settle has read so far in both tables."""
+        return self.events >= events and self.released >= released
+
+    def want(self, name: Name) -> None:
+        """Somebody will ask about a subscription."""
+        self._wanted.add(name)
+
+    def keep(self, names: AbstractSet[Name]) -> None:
+        """Nobody will ask about others than these."""
+        self._wanted &= names
+
+    def snapshot(self, topic: str, subscription: str) -> CursorSnapshot | None:
+        """What settle last said of the newest life of a subscription; None when it does not know it yet.
+
+        One look serves all of a turn, which ends with `end_turn`.
+        """
+        if self._snapshots is None or (topic, subscription) not in self._wanted:
+            self.want((topic, subscription))
+            self._snapshots = self._read_snapshots()
+        return self._snapshots.get((topic, subscription))
+
+    def end_turn(self) -> None:
+        """Whoever asks from here on wants to know what is so then."""
+        self._snapshots = None
+
+    def _read_snapshots(self) -> dict[Name, CursorSnapshot]:
+        table = open_table(self._root, CURSORS)
+        topics, subscriptions = (", ".join(map(quoted, sorted(set(each)))) for each in zip(*self._wanted, strict=True))
+        rows = by_name(
+            query(NEWEST.format(rows=_OWN.format(topics=topics, subscriptions=subscriptions)), cursors=table)
+        )
+        events = self._events_of(table)
+        known = {name: each for name, each in rows.items() if {CURSOR_HEAD, CURSOR_LEASES} <= each.blocks.keys()}
+        return {name: CursorSnapshot(each, events) for name, each in known.items()}
+
+    def life(self, topic: str, subscription: str) -> int | None:
+        """The newest life of a subscription that settle knows; None: it knows none. One look serves all of a turn."""
+        if self._lives_at != self.next:
+            rows = query(_LIVES, cursors=open_table(self._root, CURSORS))
+            self._lives_at, self._lives = self.next, {(r["topic"], r["subscription"]): r["life"] for r in rows}
+        return self._lives.get((topic, subscription))
+
+    def _events_of(self, table: DeltaTable) -> int:
+        found = (_noted(actions) for actions in commits(self._files, self._folder, table.version()))
+        return next((each[0] for each in found if each is not None), -1)
+
+    def _take(self, _version: int, actions: Actions) -> None:
+        noted = _noted(actions)
+        if noted is not None:
+            known = self.events, self.released, self.lives
+            self.events, self.released, self.lives = (max(each) for each in zip(known, noted, strict=True))
+
+    def _begin_anew(self) -> None:
+        super()._begin_anew()
+        for actions in commits(self._files, self._folder, self.last):
+            if _noted(actions) is not None:
+                self._take(self.last, actions)
+                return
+
+
+def _noted(actions: Actions) -> tuple[int, int, int] | None:
+    """What a commit of settle covers: versions of events and of releases, and a marker; None: it is somebody else's."""
+    commit = note_of(actions)
+    if commit is None or "events" not in commit.note:
+        return None
+    return int(commit.note["events"]), int(commit.note.get("released", -1)), int(commit.note.get("lives", -1))
+
+
+_CLOSED_COLUMNS = ["topic", "subscription", "life", "ledger_id", "first_entry", "last_entry", "redelivery_count"]
+
+
+class ClosedLog(Follower):
+    """Follows `closed`, for those subscriptions that have a consumer in this process.
+
+    Attributes:
+        changes: grows with what is known to be closed.
+    """
+
+    def __init__(self, root: str, files: Files) -> None:
+        """Stand behind the newest version."""
+        super().__init__(files, path_of(root, CLOSED))
+        self._entries: dict[Key, Open] = {}
+        self.changes = 0
+        self._lock = threading.Lock()
+        self._begin_anew()
+
+    def watch(self, key: Key) -> None:
+        """Keep what comes of a subscription."""
+        self._entries.setdefault(key, defaultdict(dict))
+
+    def keep(self, keys: AbstractSet[Key]) -> None:
+        """Forget what came of all subscriptions but these."""
+        with self._lock:
+            for key in self._entries.keys() - keys:
+                del self._entries[key]
+
+    def add(self, key: Key, withdrawn: Open) -> None:
+        """Settle says that these are closed."""
+        for ledger, cells in withdrawn.items():
+            for count, entries in cells.items():
+                self._put(key, ledger, count, entries)
+
+    def without(self, key: Key, rows: Rows) -> Rows:
+        """Rows, less those that are closed."""
+        known = self._entries.get(key)
+        again = np.flatnonzero(rows.counts)
+        if not known or not len(again):
+            return rows
+        keep: Mask = np.ones(len(rows), np.bool_)
+        columns = (each[again].tolist() for each in (rows.ledgers, rows.entries, rows.counts))
+        places = zip(*columns, strict=True)
+        with self._lock:
+            for number, (ledger, entry, count) in zip(again.tolist(), places, strict=True):
+                keep[number] = entry not in known.get(ledger, {}).get(count, ())
+        return rows.where(keep)
+
+    def _take(self, version: int, actions: Actions) -> None:
+        for add in appended(actions) if self._entries else ():
+            table = self._rows(CLOSED, add["path"], version, _CLOSED_COLUMNS)
+            for key in list(self._entries):
+                self._put_all(key, chosen(table, key))
+
+    def _put_all(self, key: Key, table: pa.Table) -> None:
+        columns = (longs(table, name).tolist() for name in _CLOSED_COLUMNS[3:])
+        for ledger, first, last, count in zip(*columns, strict=True):
+            self._put(key, ledger, count, BitMap(range(first, last + 1)))
+
+    def _put(self, key: Key, ledger: int, count: int, entries: BitMap) -> None:
+        with self._lock:
+            known = self._entries.setdefault(key, defaultdict(dict))
+            before = known[ledger].get(count, BitMap())
+            known[ledger][count] = before | entries
+            self.changes += len(known[ledger][count]) > len(before)
+
+
+_LEASE_COLUMNS = [
+    *("kind", "topic", "subscription", "life", "consumer", "session", "counter", "slot", "handed"),
+    *("priority", "lease_ms"),
+]
+
+
+@dataclass
+class _Folded:
+    """A replay that has all rows up to a version."""
+
+    replay: LeaseReplay
+    upto: int
+
+
+class LeaseLog(Follower):
+    """Follows `consumer_events`."""
+
+    def __init__(self, root: str, files: Files) -> None:
+        """Stand behind the newest version."""
+        super().__init__(files, path_of(root, CONSUMER_EVENTS))
+        self._folded: dict[Key, _Folded] = {}
+        self._begin_anew()
+
+    def replay(self, key: Key) -> LeaseReplay | None:
+        """Who leases the slots of a subscription; None when that has to begin with what settle says."""
+        found = self._folded.get(key)
+        return None if found is None else found.replay
+
+    def begin(self, key: Key, snapshot: CursorSnapshot) -> LeaseReplay:
+        """The same from what settle says, and what was said since.
+
+        Raises:
+            VersionGone: what was said since is gone; settle has said something newer.
+        """
+        folded = _Folded(snapshot.leases, snapshot.events)
+        for version in range(folded.upto + 1, self.next):
+            actions = entry(self._files, self._folder, version)
+            if actions is None:
+                raise VersionGone(CONSUMER_EVENTS.name, version, "_delta_log")
+            self._fold({key: folded}, version, actions)
+        self._folded[key] = folded
+        return folded.replay
+
+    def keep(self, keys: AbstractSet[Key]) -> None:
+        """Forget all replays but these."""
+        for key in self._folded.keys() - keys:
+            del self._folded[key]
+
+    def _take(self, version: int, actions: Actions) -> None:
+        self._fold(self._folded, version, actions)
+
+    def _begin_anew(self) -> None:
+        """As well, all replays have to begin anew."""
+        super()._begin_anew()
+        self._folded = {}
+
+    def _fold(self, replays: dict[Key, _Folded], version: int, actions: Actions) -> None:
+        wanted = {key: each for key, each in replays.items() if each.upto < version}
+        added = [add["path"] for add in appended(actions) if _may_have_leases(add)] if wanted else []
+        # All of them first: a row that is folded in twice may not be void.
+        tables = [self._leases(path, version) for path in added]
+        for key, folded in wanted.items():
+            for table in tables:
+                folded.replay.apply(map(_row, chosen(table, key).to_pylist()))
+            folded.upto = version
+
+    def _leases(self, path: str, version: int) -> pa.Table:
+        """The rows of a file that say who leases which slots."""
+        table = self._readable(path, version)
+        acks, nacks = (pc.not_equal(table.column("kind"), kind) for kind in (ACK, NACK))
+        return table.filter(pc.and_(acks, nacks))
+
+    def _readable(self, path: str, version: int) -> pa.Table:
+        """The rows of a file; none of one that settle does not read either, since a stranger has left it."""
+        added = [{"path": path, "version": version}]
+        if any(each.reason == FOREIGN for each in left_out(self._files, self._folder, added)):
+            return _no_rows()
+        try:
+            return self._small_rows(CONSUMER_EVENTS, path, version, _LEASE_COLUMNS)
+        except (NotInDriver, OSError, pa.ArrowException):
+            if broken(self._files, self._folder, CONSUMER_EVENTS, added):
+                return _no_rows()
+            raise
+
+
+def _no_rows() -> pa.Table:
+    """A file without rows. Made when it is needed, since pyarrow loads pandas for it, which a client does not pay."""
+    return arrow_schema(CONSUMER_EVENTS.columns).empty_table().select(_LEASE_COLUMNS)
+
+
+def _may_have_leases(add: dict[str, Any]) -> bool:
+    """Whether a file may have rows of leases: in the order of their names, `ack` comes before all of those."""
+    return bool(greatest(add.get("stats"), "kind") != ACK)
+
+
+def _row(row: dict[str, Any]) -> LeaseRow:
+    """A row as the fold takes it; what nobody should write is void there."""
+    named = {name: row[name] for name in ("session", "counter", "slot", "handed")}
+    more = {name: row[name] or 0 for name in ("priority", "lease_ms")}
+    return LeaseRow(row["kind"], row["consumer"] or "", **named, **more)
+
+
+_LINES = """
+    SELECT topic, subscription, type, active FROM registry WHERE subscription IN ({names}) AND type IN ({types})
+"""
+_TYPES = ", ".join(quoted(str(each)) for each in SubscriptionType)
+
+
+class RegistryLog(Follower):
+    """Follows `subscriptions`. Its lines are read when somebody asks after a change."""
+
+    def __init__(self, root: str, files: Files) -> None:
+        """Nothing is read yet."""
+        super().__init__(files, path_of(root, SUBSCRIPTIONS))
+        self._root, self._wanted = root, set[str]()
+        self._lines: dict[Name, set[str]] | None = None
+        self._is_new = True
+        self._begin_anew()
+
+    def types(self, topic: str, subscription: str) -> set[str] | None:
+        """The types of the lines of a subscription that are active; None: it has no line at all.
+
+        One look serves all of a turn, which ends with `end_turn`.
+        """
+        if self._is_new:
+            self.read()
+            self._is_new = False
+        if self._lines is None or subscription not in self._wanted:
+            self._wanted.add(subscription)
+            self._lines = self._looked()
+        return self._lines.get((topic, subscription))
+
+    def keep(self, subscriptions: AbstractSet[str]) -> None:
+        """Nobody will ask about others than these."""
+        if self._wanted - subscriptions:
+            self._wanted &= subscriptions
+            self._lines = None
+
+    def end_turn(self) -> None:
+        """Whoever asks from here on wants to know what is so then."""
+        self._is_new = True
+
+    def _looked(self) -> dict[Name, set[str]]:
+        text = _LINES.format(names=", ".join(map(quoted, sorted(self._wanted))), types=_TYPES)
+        found: dict[Name, set[str]] = {}
+        for row in query(text, registry=open_table(self._root, SUBSCRIPTIONS)):
+            types = found.setdefault((row["topic"], row["subscription"]), set())
+            types |= {row["type"]} if row["active"] else set()
+        return found
+
+    def _take(self, _version: int, _actions: Actions) -> None:
+        self._lines = None
+
+    def _begin_anew(self) -> None:
+        super()._begin_anew()
+        self._lines = None
