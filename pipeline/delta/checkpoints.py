@@ -5,6 +5,8 @@ clock row, and yet it has an instant, the last one.
 """
 
 import json
+import time
+from collections.abc import Callable
 from typing import Protocol
 
 from pipeline.delta.offsets import ORIGIN, WRITTEN, Origin, Position, parse
@@ -12,6 +14,8 @@ from pipeline.storage.files import Files
 
 _WITHOUT_CLOCK = 3
 """Lines of an entry: the version, metadata, and one source."""
+_PAUSE_MS = 50
+"""Between two looks at how far another query is."""
 
 
 class Log(Protocol):
@@ -83,6 +87,10 @@ class Checkpoint:
     def _text(self, batch_id: int) -> str:
         return self._files.text(f"{self.path}/offsets/{batch_id}")
 
+    def watermark(self, batch_id: int) -> int:
+        """The watermark of a batch, ms UTC: event-time timeouts up to it were fired by the batch. 0: it had none."""
+        return int(json.loads(self.entry(batch_id)[1]).get("batchWatermarkMs", 0))
+
     def start(self, batch_id: int) -> Position:
         """The logged start of a batch: the end of the one before, or where the checkpoint begins."""
         if batch_id == 0:
@@ -139,18 +147,41 @@ class Checkpoint:
         return self._written
 
 
-class Passed:
-    """How far a query of another stage is that runs beside this one, as its checkpoint says it."""
+class Progress:
+    """How far a query with a watermark is that runs beside this one, as its checkpoint says it."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        """Nothing is known yet."""
-        self._checkpoint, self._instant = checkpoint, -1
+    def __init__(self, checkpoint: Checkpoint, pause: Callable[[float], None] = time.sleep) -> None:
+        """Nothing is known yet. `pause` waits for so many seconds."""
+        self._checkpoint, self._pause = checkpoint, pause
+        self._watermark, self._version = -1, -1
 
-    def has_passed(self, instant: int) -> bool:
-        """Whether a batch at an instant (ms UTC), or at a later one, is done. A look at a folder, if not known."""
-        if self._instant < instant and (last := self._checkpoint.done) is not None:
-            self._instant = self._checkpoint.position(last).instant
-        return self._instant >= instant
+    def is_at(self, instant: int) -> bool:
+        """Whether a batch is done whose watermark was an instant (ms UTC), or a later one.
+
+        The clock of that batch says nothing: it is the watermark of the next one, which lets go what is due by it.
+        """
+        if self._watermark < instant:
+            self._look()
+        return self._watermark >= instant
+
+    @property
+    def version(self) -> int:
+        """The version that the next batch begins with, or in, of the table that the query follows; -1: none is done."""
+        self._look()
+        return self._version
+
+    def has_read(self, version: int, patience_ms: int) -> bool:
+        """Whether done batches have read a version of that table; it may come to it within so many ms."""
+        while self._version <= version and self.version <= version and patience_ms > 0:
+            self._pause(_PAUSE_MS / 1_000)
+            patience_ms -= _PAUSE_MS
+        return self._version > version
+
+    def _look(self) -> None:
+        """Look into a folder, and at one or two small files of it."""
+        last = self._checkpoint.done
+        if last is not None:
+            self._watermark, self._version = self._checkpoint.watermark(last), self._checkpoint.position(last).version
 
 
 def _numbers(text: str) -> dict[str, int]:

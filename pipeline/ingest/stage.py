@@ -23,7 +23,7 @@ from pipeline.config.session import compiled
 from pipeline.config.settings import MINUTE_MS
 from pipeline.config.stages import INGEST, SCHEDULE
 from pipeline.config.timeline import timeline
-from pipeline.delta.checkpoints import Checkpoint, Log, Passed
+from pipeline.delta.checkpoints import Checkpoint, Log, Progress
 from pipeline.delta.logs.change import Change
 from pipeline.delta.logs.entries import between, newest, rows_of, uri_name
 from pipeline.delta.logs.logstore import TableLog
@@ -38,6 +38,7 @@ from pipeline.ingest.accept import Counts, Terms
 from pipeline.ingest.accept_local import NO_ROWS, LocalBatch, local_inbox
 from pipeline.ingest.accept_spark import SparkBatch
 from pipeline.ingest.changes import Changes, refused
+from pipeline.ingest.expressgate import ExpressGate
 from pipeline.ingest.inboxcolumns import check_columns
 from pipeline.ingest.plan import Plan
 from pipeline.ingest.segments import (
@@ -88,7 +89,8 @@ class Ingest:
         self._membership = MembershipCache()
         self._changes, tables = Changes(warehouse), (MESSAGES, REJECTED_INGEST, SEGMENTS)
         self.sinks = {t.name: Sink(warehouse, t, INGEST, checkpoint.wrote) for t in tables}
-        self._schedule = Passed(Checkpoint(self._files, warehouse.checkpoint(SCHEDULE)))
+        schedule = Progress(Checkpoint(self._files, warehouse.checkpoint(SCHEDULE)))
+        self._gate = ExpressGate(schedule, self.sinks["segments"], self._settings.express_ms or 0)
         self._memory: IngestMemory | None = None
         self._markers = Markers(warehouse)
         self._express = Sink(warehouse, REDELIVERY, INGEST, after=self._unmarked())
@@ -377,11 +379,9 @@ class Ingest:
         if span[0] == span[1] or seen != registry or not self._settings.express_ms:
             # Who has just come is known to dispatch by a marker of this batch: it has to come first.
             return plan
-        soon = min(now + self._settings.express_ms, until)
-        if self._timeline.live and not self._schedule.has_passed(soon):
-            # What was due before, and waits in the state, comes first: after a start, or when the schedule is late.
-            return plan
-        return replace(plan, express=soon, redelivery=self._express.appender.newest())
+        # By a virtual clock an instant is one release, whichever way it takes.
+        soon = self._gate.bound(now, until) if self._timeline.live else min(now + self._settings.express_ms, until)
+        return replace(plan, express=soon, redelivery=self._express.appender.newest()) if soon else plan
 
     def _recall(self, plan: Plan | None) -> IngestMemory:
         """What earlier batches left; read from the tables once, before the first plan or after a noted one."""

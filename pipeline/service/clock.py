@@ -14,12 +14,20 @@ from pipeline.service.instants import (
     Wakes,
     WorkInstants,
     given,
+    never,
 )
 from pipeline.service.ticksource import TickSource
 from pipeline.storage.files import Files
 
 
-def ticks(spark: SparkSession, clock: Clock, path: str, start: int = 0, wakes: Wakes = NOTHING) -> TickSource:
+def ticks(
+    spark: SparkSession,
+    clock: Clock,
+    path: str,
+    start: int = 0,
+    wakes: Wakes = NOTHING,
+    is_held: Callable[[], bool] = never,
+) -> TickSource:
     """The clock as a source of a query.
 
     Args:
@@ -28,10 +36,11 @@ def ticks(spark: SparkSession, clock: Clock, path: str, start: int = 0, wakes: W
         path: the file of the virtual clock.
         start: a new checkpoint hears of no instant up to this one (ms).
         wakes: a query that has nothing to do waits for the next instant, or for one of these.
+        is_held: whether a live clock stands still for now.
     """
     if isinstance(clock, VirtualClock):
         return TickSource(spark, VirtualInstants(path, start))
-    return TickSource(spark, LiveInstants(clock, start, wakes))
+    return TickSource(spark, LiveInstants(clock, start, wakes, is_held))
 
 
 def work_ticks(

@@ -215,18 +215,27 @@ class SteadyClock:
         return wall
 
 
+def never() -> bool:
+    """Of a clock that nobody holds."""
+    return False
+
+
 class LiveInstants(NoInstants):
     """`min(wall + lookahead, last + max_step)`, never backwards."""
 
-    def __init__(self, clock: LiveClock, start: int = 0, wakes: Wakes = NOTHING) -> None:
+    def __init__(
+        self, clock: LiveClock, start: int = 0, wakes: Wakes = NOTHING, is_held: Callable[[], bool] = never
+    ) -> None:
         """Follow the wall clock, never before `start` (ms); notice when it is set.
 
         Args:
             clock: its settings.
             start: the clock goes on from here, ms.
             wakes: what ends a wait before the next instant.
+            is_held: whether the clock stands still for now.
         """
         super().__init__(wakes)
+        self._is_held = is_held
         self._clock, self.start, self._far = clock, start, False
         self._wall = SteadyClock(clock.max_jump_ms)
 
@@ -240,7 +249,8 @@ class LiveInstants(NoInstants):
         Raises:
             ClockJumped: the wall clock was set, by more than `max_jump_ms`.
         """
-        instant = next_instant(last, self._wall.ms(), self._clock)
+        wall = self._wall.ms()
+        instant = last if self._is_held() else next_instant(last, wall, self._clock)
         if self._far and instant == last:
             # An instant is the watermark from the next batch on: what waited while the clock stood waits no longer.
             instant += 1

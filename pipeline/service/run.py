@@ -28,6 +28,7 @@ from pipeline.ingest.stage import Ingest
 from pipeline.schedule import keys
 from pipeline.schedule import stage as schedule
 from pipeline.schedule.stage import Schedule
+from pipeline.service.catchup import CatchUp
 from pipeline.service.clock import ticks, work_ticks
 from pipeline.service.currentbatch import AtWork, memory_ended
 from pipeline.service.instants import Wakes
@@ -240,7 +241,9 @@ def _parts(
         # An instant of the virtual clock is one release, so what came with it is one batch.
         most = settings.max_bytes if isinstance(options.clock, LiveClock) else None
         segments = warehouse.follow(SEGMENTS, origin.position, settings.max_files, most)
-        clock = ticks(warehouse.spark, a_step_ahead(options.clock), warehouse.instants(stage), origin.instant, wakes)
+        held = CatchUp.of(warehouse)
+        asking, instants = a_step_ahead(options.clock), warehouse.instants(stage)
+        clock = ticks(warehouse.spark, asking, instants, origin.instant, wakes, held.lasts)
         rows = schedule.releases(
             schedule.of_rebuild(segments, origin.rebuilt), clock.stream(), keys.shards(warehouse.spark)
         )

@@ -31,7 +31,12 @@ def last_commit(warehouse: Warehouse, table: Table, stage: str, after: int = -1)
 
 
 class Sink:
-    """One table of one stage. Knows the last batch that the table holds."""
+    """One table of one stage. Knows the last batch that the table holds.
+
+    Attributes:
+        last: what the stage noted in its last commit; None: there is none.
+        version: of that commit; until this process has committed it may be a later one, which others made.
+    """
 
     def __init__(
         self,
@@ -55,6 +60,7 @@ class Sink:
         self.appender = Appender(warehouse.session, self._path, table, self._alone)
         self.appender.open()
         self.last = last_commit(warehouse, table, stage, after)
+        self.version = self.appender.newest()
 
     @property
     def name(self) -> str:
@@ -119,7 +125,7 @@ class Sink:
         """
         commit = Commit(self._stage, owner, batch_id, note)
         version = self.appender.commit(files, commit.dumps(), gone)
-        self.last = commit
+        self.last, self.version = commit, version
         return version
 
     def _alone(self, owner: str | None) -> None:

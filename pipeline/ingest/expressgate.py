@@ -1,0 +1,37 @@
+"""Whether positions may skip the schedule: what was due before them, and went its way, has to come first."""
+
+from dataclasses import dataclass
+
+from pipeline.delta.checkpoints import Progress
+from pipeline.delta.writing.oncewriter import Sink
+
+
+@dataclass(frozen=True)
+class ExpressGate:
+    """Says up to which due time a batch may send positions past the schedule.
+
+    Attributes:
+        schedule: how far that is.
+        segments: the table that it follows, as ingest writes it.
+        express_ms: what is due so soon after the time of the batch may skip it.
+    """
+
+    schedule: Progress
+    segments: Sink
+    express_ms: int
+
+    def bound(self, now: int, until: int) -> int:
+        """What is due before this instant, but before `until`, skips the schedule; 0: nothing does. Times in ms UTC.
+
+        Nothing does while the schedule has not let go what is due by now. It is waited for where it has only to read
+        what went its way while it was late: else the next batch would have to go there, too, and all those after it.
+        """
+        is_free = self.schedule.is_at(now) and self._comes_in_time(now)
+        return min(now + self.express_ms, until) if is_free else 0
+
+    def _comes_in_time(self, now: int) -> bool:
+        """Whether what is due by now of that which went to the schedule last was let go."""
+        last = self.segments.last
+        if last is None or last.note.get("express", 0) > now:
+            return True
+        return self.schedule.has_read(self.segments.version, self.express_ms)
