@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from pipeline.delta.offsets import ORIGIN, WRITTEN, Origin, Position, parse
+from pipeline.delta.offsets import ORIGIN, WRITTEN, Origin, Position, parse, watermark
 from pipeline.storage.files import Files
 
 _WITHOUT_CLOCK = 3
@@ -86,10 +86,6 @@ class Checkpoint:
 
     def _text(self, batch_id: int) -> str:
         return self._files.text(f"{self.path}/offsets/{batch_id}")
-
-    def watermark(self, batch_id: int) -> int:
-        """The watermark of a batch, ms UTC: event-time timeouts up to it were fired by the batch. 0: it had none."""
-        return int(json.loads(self.entry(batch_id)[1]).get("batchWatermarkMs", 0))
 
     def start(self, batch_id: int) -> Position:
         """The logged start of a batch: the end of the one before, or where the checkpoint begins."""
@@ -178,10 +174,11 @@ class Progress:
         return self._version > version
 
     def _look(self) -> None:
-        """Look into a folder, and at one or two small files of it."""
+        """Look into a folder, and at a small file of it, which may go meanwhile: a rebuild makes a new folder."""
         last = self._checkpoint.done
-        if last is not None:
-            self._watermark, self._version = self._checkpoint.watermark(last), self._checkpoint.position(last).version
+        text = None if last is None else self._checkpoint.text(f"offsets/{last}")
+        if text is not None:
+            self._watermark, self._version = watermark(text), parse(text).version
 
 
 def _numbers(text: str) -> dict[str, int]:

@@ -85,3 +85,8 @@ def parse(log: str) -> Position:
     if delta is None:
         return Position(int(clock["instant"]), 0, EVERYTHING_BEFORE)
     return Position(int(clock["instant"]), int(delta["reservoirVersion"]), int(delta["index"]))
+
+
+def watermark(log: str) -> int:
+    """The watermark of such a batch, ms UTC: timeouts up to it were fired by the batch. 0: it had none."""
+    return int(json.loads(log.splitlines()[1]).get("batchWatermarkMs", 0))
