@@ -93,7 +93,7 @@ class Change:
         counts: dict[Name, int] = {}
         for (topic, name, _), share in counted(handed).items():
             counts[topic, name] = counts.get((topic, name), 0) + share.positions
-        return pa.concat_tables([rows_except(runs, own), handed]).combine_chunks(), self._with(_as_held(stays)), counts
+        return pa.concat_tables([rows_except(runs, own), handed]).combine_chunks(), self._with(as_held(stays)), counts
 
     def with_again(self, undecided: pa.Table, postponed: pa.Table, now: int) -> Change:
         """The change when some runs that were taken stay, because their guard cannot be evaluated on them.
@@ -108,8 +108,8 @@ class Change:
             return self
         again = now + np.clip(now - longs(undecided, "due_time") // 1_000, SOON_MS, LATEST_MS)
         times = pa.array(again * 1_000).cast(_KINDS.field(AGAIN).type)
-        held = _as_held(undecided.append_column(AGAIN, times))
-        return self._with(pa.concat_tables([held, _as_held(postponed)]))
+        held = as_held(undecided.append_column(AGAIN, times))
+        return self._with(pa.concat_tables([held, as_held(postponed)]))
 
     def _with(self, runs: pa.Table) -> Change:
         return replace(self, held=in_order(pa.concat_tables([self.held, runs])))
@@ -160,7 +160,7 @@ class Backlog:
             return runs, Change()
         old = _living(self._rows(paths), lives)
         own = pa.concat_tables(
-            [old.take(pa.array(rows_of_subscriptions(old, allowed))), _as_held(runs.take(pa.array(numbers)))]
+            [old.take(pa.array(rows_of_subscriptions(old, allowed))), as_held(runs.take(pa.array(numbers)))]
         )
         taken, stays = split_by_allowance(_living(own, lives), allowed)
         rest = rows_except(old, rows_of_subscriptions(old, allowed))
@@ -234,7 +234,7 @@ class Backlog:
     def _rows(self, paths: list[str]) -> pa.Table:
         if not paths:
             return _KINDS.empty_table()
-        return _as_held(read_files(self._warehouse, HELD, paths))
+        return as_held(read_files(self._warehouse, HELD, paths))
 
 
 def finish(warehouse: Warehouse, shelf: PreparedStore) -> None:
@@ -310,7 +310,7 @@ def _commit(
     sink.commit(change.added, owner, batch, note, change.gone)
 
 
-def _as_held(rows: pa.Table) -> pa.Table:
+def as_held(rows: pa.Table) -> pa.Table:
     """Runs in the columns of `held`; those that lack `again_at` are not to be tried again at a time."""
     if AGAIN not in rows.column_names:
         rows = rows.append_column(AGAIN, pa.nulls(rows.num_rows, _KINDS.field(AGAIN).type))

@@ -1,40 +1,34 @@
-"""Prepared deliveries whose files are gone are prepared again, from `redelivery` and `messages`.
+"""Prepared deliveries whose files or notes are gone are found in `redelivery`, and held, so that they are taken again.
 
 Dispatch prepares deliveries some seconds ahead of their time. When it is killed then and stands still for long, a
 VACUUM takes the files, which no version names yet. What they held is still known: dispatch has taken it from
-`redelivery`, it was due later than what became visible last, and it is neither in `deliveries` nor refused.
+`redelivery`, and it is neither in `deliveries` nor held nor refused.
 """
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.errors import TableBehind
-from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import FIRST_INSTANT_MS, MINUTE_MS, Settings
 from pipeline.config.stages import DISPATCH
-from pipeline.config.timeline import Timeline
 from pipeline.delta.logs.entries import Commit, newest, oldest
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
-from pipeline.delta.reading.messagelog import MessageLog
 from pipeline.delta.warehouse import Warehouse, ask, frame_of
 from pipeline.delta.writing.oncewriter import Sink, last_commit
-from pipeline.dispatch.backlog import finish, taken_since
-from pipeline.dispatch.closed import Closed, ClosedLog
+from pipeline.dispatch.backlog import Backlog, Change, as_held, finish, hidden_since, taken_since
+from pipeline.dispatch.core.holding import in_order
 from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore, Visible
-from pipeline.dispatch.priority import Priorities, priorities_of
-from pipeline.dispatch.release_local import LocalRelease
-from pipeline.dispatch.release_spark import SparkRelease, positions
+from pipeline.dispatch.release_spark import positions
 from pipeline.dispatch.withdrawnlog import said
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.subscriptions.incarnations import Name
-from pipeline.subscriptions.presence import PresentIncarnations
-from pipeline.subscriptions.registry import Registry
 from pipeline.subscriptions.settled import SettledMark, read_mark
 from schemas import DELIVERIES, HELD, REDELIVERY, REJECTED_DISPATCH, ROUND, Table
 
@@ -43,11 +37,9 @@ _RESTORED = "restore"
 """Who says in `rejected_dispatch` that a message is missing: dispatch looks for its own batches there."""
 _NOWHERE = (0, EVERYTHING_BEFORE - 1)
 """Before the first position of a source."""
-_MOST_HERE = 100_000
-"""So many positions are prepared again without further jobs: Spark looks for them three times."""
 _FIRST = "SELECT topic, subscription, MIN(due_time) AS due FROM {rows} GROUP BY topic, subscription"
 _NO_RUNS = arrow_schema(HELD.columns).empty_table()
-_NUMBER, _BEGIN = "number", "begin"
+_NUMBER, _BEGIN, _SHOWN = "number", "begin", "shown_ms"
 _KEYS = ["topic", "subscription", "life", "ledger_id", "first_entry", "redelivery_count", _NUMBER]
 """What names a position in one of its rounds."""
 _PART_MS = MINUTE_MS
@@ -82,7 +74,7 @@ class Held:
         # Notes that replace others leave a gap before them.
         replaced = any(each.replaces for each in waiting.values())
         lost = frozenset[int]() if replaced else frozenset(visible.lost([part.number for _, part in hidden]))
-        shown = max((last_due for *_, last_due, _ in note.get("shown", ())), default=FIRST_INSTANT_MS)
+        shown = max((due for *_, due, _ in note.get("shown", ())), default=note.get(_SHOWN, FIRST_INSTANT_MS))
         broken = any(shelf.lacks(part) is not None for _, part in hidden)
         return cls(visible, shown, list(waiting.values()), broken, lost)
 
@@ -97,23 +89,18 @@ class Held:
         return self.waiting if self.whole else ()
 
     @property
-    def changes(self) -> bool:
-        """Whether one of the batches changes the table `held`."""
-        return any(each.held is not None for each in self.waiting)
-
-    @property
     def top(self) -> int:
         """The highest number of a part."""
         return max([self.visible.top, *(part.number for each in self.waiting for part in each.parts)])
 
     @property
-    def due_from(self) -> int:
-        """What is not visible was due from here on, ms UTC: parts become visible as they are due.
+    def since_ms(self) -> int:
+        """What is not visible was due, or released, from here on, ms UTC: parts become visible as they are due.
 
-        What a batch took from `held` may have been due long before; the log of that table tells it.
+        What was overdue when it was released became visible before what was released later. What a batch took from
+        `held` may have been released long before; the log of that table tells it.
         """
-        firsts = [part.first_due for each in self.waiting if each.held is None for part in each.parts]
-        return min([max(FIRST_INSTANT_MS, self.shown_ms - _PART_MS), *firsts])
+        return max(FIRST_INSTANT_MS, self.shown_ms - _PART_MS)
 
 
 @dataclass(frozen=True)
@@ -124,55 +111,61 @@ class Wanted:
         upto: the place in `redelivery`.
         owner: the checkpoint of the last batch up to there.
         batch: the number of that batch.
-        since_ms: of what was released only what was due from here on, ms UTC.
+        released_ms: what was released from here on is looked for whenever it was due, ms UTC.
+        since_ms: of what was released before only what was due from here on.
         begins: earlier times for some subscriptions.
     """
 
     upto: Offset
     owner: str
     batch: int
+    released_ms: int
     since_ms: int
     begins: Mapping[Name, int] = field(default_factory=dict)
 
     @classmethod
     def back_to(cls, upto: Offset, owner: str, batch: int, since_ms: int, begins: Mapping[Name, int]) -> "Wanted":
-        """Of each subscription as far back as its deliveries are there.
+        """Of each subscription as far back as its deliveries are there, and all that was released since a time.
 
         Of one that has none only what is not older than those of any other: what a pause held may be older than what
         users delete.
         """
         least = min(since_ms, max(begins.values(), default=since_ms))
-        return cls(upto, owner, batch, least, {name: ms for name, ms in begins.items() if ms < least})
+        return cls(upto, owner, batch, since_ms, least, {name: ms for name, ms in begins.items() if ms < least})
+
+    @property
+    def where(self) -> str:
+        """SQL, also of DataFusion: what may be wanted."""
+        since = min([self.since_ms, *self.begins.values()])
+        return f"({_from(since, 'due_time')} OR {_from(self.released_ms, 'released_at')})"
 
     def of(self, runs: DataFrame) -> DataFrame:
-        """Runs that were due in time."""
+        """Of runs that may be wanted those that are."""
         if not self.begins:
             return runs
         rows = [(*name, ms) for name, ms in self.begins.items()]
         begins = runs.sparkSession.createDataFrame(rows, f"topic string, subscription string, {_BEGIN} bigint")
         due = F.unix_millis("due_time") >= F.coalesce(_BEGIN, F.lit(self.since_ms))
-        return runs.join(F.broadcast(begins), ["topic", "subscription"], "left").where(due).drop(_BEGIN)
+        late = F.unix_millis("released_at") >= F.lit(self.released_ms)
+        return runs.join(F.broadcast(begins), ["topic", "subscription"], "left").where(due | late).drop(_BEGIN)
 
 
-def restore(warehouse: Warehouse, settings: Settings, timeline: Timeline) -> None:
-    """Prepare again what lies on the shelf when a file of it is gone. Killed anywhere, it is called again.
+def restore(warehouse: Warehouse, settings: Settings) -> None:
+    """Hold what lies on the shelf when a file of it is gone. Killed anywhere, it is called again.
 
     Raises:
         TableBehind: a note is gone. Rebuild dispatch.
     """
-    work = _Restoring(warehouse, settings, timeline)
+    work = _Restoring(warehouse, settings)
     held = work.held()
     if held.lost:
         raise TableBehind(DISPATCH, PREPARED, held.visible.top, held.top)
     if held.broken:
         last = max(held.waiting, key=lambda each: each.source)
-        first = min(part.first_due for each in held.waiting for part in each.parts)
-        # A batch that changed `held` may have been due long before in all that it has, and not in that alone.
-        begins = {name: max(ms, first) for name, ms in work.begins().items()} if held.changes else {}
-        work.look(held, Wanted.back_to(last.source, last.owner, last.batch, held.due_from, begins))
+        work.look(held, Wanted.back_to(last.source, last.owner, last.batch, held.since_ms, {}))
 
 
-def restore_all(warehouse: Warehouse, settings: Settings, timeline: Timeline, furthest: Commit | None = None) -> Offset:
+def restore_all(warehouse: Warehouse, settings: Settings, furthest: Commit | None = None) -> Offset:
     """The same for a new checkpoint, which begins where dispatch ended: also when notes are gone with the old one.
 
     All that was released up to there and is nowhere is looked for, as far back as deliveries are there: users delete
@@ -181,14 +174,13 @@ def restore_all(warehouse: Warehouse, settings: Settings, timeline: Timeline, fu
     Args:
         warehouse: where the tables lie.
         settings: of the job.
-        timeline: its time.
         furthest: the furthest commit by which dispatch held something, or left all of a batch out. When no note and no
             delivery goes as far, a note may be gone of what was prepared before it.
 
     Returns:
         The place in `redelivery` up to which all is visible, held, refused or prepared.
     """
-    work = _Restoring(warehouse, settings, timeline)
+    work = _Restoring(warehouse, settings)
     held, files, redelivery = work.held(), warehouse.files, warehouse.path(REDELIVERY)
     # What a batch was to do to `held` is done by now.
     last = work.deliveries.last, furthest, last_commit(warehouse, HELD, DISPATCH)
@@ -204,9 +196,9 @@ def restore_all(warehouse: Warehouse, settings: Settings, timeline: Timeline, fu
         return _NOWHERE
     upto = (newest(files, redelivery) + 1, EVERYTHING_BEFORE) if cut else upto
     if work.deliveries.last is None:
-        work.look(held, Wanted(upto, owner, batch, FIRST_INSTANT_MS))
+        work.look(held, Wanted.back_to(upto, owner, batch, FIRST_INSTANT_MS, {}))
     else:
-        work.look(held, Wanted.back_to(upto, owner, batch, held.due_from, work.begins()))
+        work.look(held, Wanted.back_to(upto, owner, batch, held.since_ms, work.begins()))
     return upto
 
 
@@ -234,10 +226,10 @@ def holds_refused(warehouse: Warehouse, refused: Commit, begin: Offset, most: in
 
 
 class _Restoring:
-    """Reads from the tables what was prepared, and puts it in the place of the notes."""
+    """Reads from the tables what was prepared and is not there any more."""
 
-    def __init__(self, warehouse: Warehouse, settings: Settings, timeline: Timeline) -> None:
-        self._warehouse, self._settings, self._timeline = warehouse, settings, timeline
+    def __init__(self, warehouse: Warehouse, settings: Settings) -> None:
+        self._warehouse, self._settings = warehouse, settings
         self._files = warehouse.files
         self._shelf = PreparedStore(self._files, warehouse.path(DELIVERIES))
         self.deliveries = Sink(warehouse, DELIVERIES, DISPATCH)
@@ -254,70 +246,47 @@ class _Restoring:
         return {(row["topic"], row["subscription"]): round(row["due"].timestamp() * 1_000) for row in rows}
 
     def look(self, held: Held, wanted: Wanted) -> None:
-        """Note what is looked for and found. When not all is whole that is noted, it comes in the place of that."""
-        note = self._prepared(held, wanted)
-        if note is not None:
-            count = sum(part.count for part in note.parts)
-            _LOG.warning("%d deliveries were in no table, or lacked files or notes, and were prepared again", count)
-            self._shelf.put(note)
-        elif not held.whole:
-            # Nobody waits for any of it. It counts as visible, or the batch would be taken once more.
-            shown = Visible(held.top, frozenset(), wanted.upto).as_dict() | {"shown": []}
-            self.deliveries.commit([], wanted.owner, wanted.batch, shown)
+        """Hold what is looked for and found, so that dispatch decides again what comes of it.
+
+        Nobody can tell what was handed over from what was left out: users may have deleted the rows that say so. When
+        not all is whole that is noted, all of it is looked for, and the notes go.
+        """
+        lacking = self._lacking(held, wanted)
+        if lacking.num_rows:
+            _LOG.warning("%d deliveries were in no table, or lacked files or notes; they are held", lacking.num_rows)
+            self._hold(lacking, wanted)
         if not held.whole:
+            # It counts as visible, or its batches would be taken once more.
+            shown = Visible(held.top, frozenset(), wanted.upto).as_dict() | {"shown": [], _SHOWN: held.shown_ms}
+            self.deliveries.commit([], wanted.owner, wanted.batch, shown)
             self.forget(held)
+
+    def _hold(self, runs: pa.Table, wanted: Wanted) -> None:
+        """Hold runs, and note up to where dispatch has come."""
+        backlog = Backlog(self._warehouse, Sink(self._warehouse, HELD, DISPATCH))
+        change = backlog.written(Change(held=in_order(as_held(runs))))
+        since = hidden_since(self._warehouse, self.deliveries.last)
+        backlog.commit(change, wanted.owner, wanted.batch, (None, wanted.upto), since)
 
     def forget(self, held: Held) -> None:
         """Drop the notes that were on the shelf."""
         for each in held.waiting:
             self._shelf.drop(each)
 
-    def _prepared(self, held: Held, wanted: Wanted) -> Prepared | None:
-        """The note, whose files are written; what has no message is rejected. None when there is nothing."""
-        registry, presence = Registry(self._warehouse), PresentIncarnations(self._warehouse)
-        version = registry.version()
-        registered = registry.at(version)
-        lives = presence.at(presence.marker(version), registered.lines)
-        release = self._release(self._lacking(held, wanted), lives, priorities_of(registered.shapings))
-        if release is None:
-            return None
-        instant, batch = release.window.released_at, wanted.batch
-        parts = release.write(self.deliveries.appender, self._settings, batch, self._timeline.now(instant))
-        if sum(part.count for part in parts) < release.window.positions:
-            rejected = Sink(self._warehouse, REJECTED_DISPATCH, _RESTORED)
-            rejected.put(release.missing(batch), wanted.owner, batch, {})
-        numbered = tuple(replace(part, number=held.top + index) for index, part in enumerate(parts, 1))
-        replaced = () if held.whole else tuple(sorted({*(each.number for each in held.waiting), *held.lost}))
-        return Prepared(wanted.owner, batch, instant, wanted.upto, numbered, None, replaced) if parts else None
-
-    def _release(
-        self, wanted: DataFrame, lives: Mapping[Name, int], priorities: Priorities
-    ) -> LocalRelease | SparkRelease | None:
-        """The release of some positions: in this process when they are few, so that they are looked for once only."""
-        log, closed = MessageLog(self._warehouse), Closed(ClosedLog(self._warehouse))
-        most = min(self._settings.driver_rows, _MOST_HERE)
-        few = wanted.limit(most + 1).toArrow().select(REDELIVERY.schema.names) if most else None
-        if few is not None and few.num_rows <= most:
-            with suppress(NotInDriver):
-                runs = few.cast(arrow_schema(REDELIVERY.schema))
-                return LocalRelease.of(runs, lives, log, self._settings, closed, priorities)
-        return SparkRelease.of(wanted, lives, log, closed, priorities)
-
-    def _lacking(self, held: Held, wanted: Wanted) -> DataFrame:
+    def _lacking(self, held: Held, wanted: Wanted) -> pa.Table:
         """A row of `redelivery` for each position that dispatch has taken and that is nowhere."""
         mark = read_mark(self._files, self._warehouse.root)
         taken_out = taken_since(self._warehouse, self.deliveries.last)
         if taken_out is None:
             wanted, taken_out = replace(wanted, since_ms=FIRST_INSTANT_MS, begins={}), _NO_RUNS
-        since = min([wanted.since_ms, *wanted.begins.values()])
-        lacking = _numbered(wanted.of(self._taken(wanted.upto, f"{_due_from(since)} AND NOT {_below(mark)}")))
+        since = self._first_due(wanted)
+        lacking = _numbered(wanted.of(self._taken(wanted.upto, f"{wanted.where} AND NOT {_below(mark)}")))
         if taken_out.num_rows:
             since = min(since, int(longs(taken_out, "due_time").min()) // 1_000)
-            lacking = lacking.unionByName(_numbered(self._warehouse.spark.createDataFrame(taken_out))).dropDuplicates(
-                _KEYS
-            )
+            taken = _numbered(self._warehouse.spark.createDataFrame(taken_out))
+            lacking = lacking.unionByName(taken).dropDuplicates(_KEYS)
         lacking = lacking.join(_numbered(self._rows(HELD)).select(_KEYS), _KEYS, "left_anti")
-        recent = _due_from(since)
+        recent = _from(since, "due_time")
         rejected = self._rows(REJECTED_DISPATCH, recent).withColumn(_NUMBER, F.expr(ROUND))
         # A position is delivered in one of its rounds; what is left out of it is one of them.
         shown = [(rejected, _KEYS), (self._rows(DELIVERIES, recent), _KEYS[:-1])]
@@ -326,7 +295,14 @@ class _Restoring:
             lacking = lacking.join(rows.withColumnRenamed("entry_id", "first_entry").select(keys), keys, "left_anti")
         # Below the mark all was delivered, and deliveries may be deleted. It is read after the tables.
         mark = read_mark(self._files, self._warehouse.root)
-        return lacking.drop(_NUMBER).where(f"NOT {_below(mark)}")
+        return lacking.where(f"NOT {_below(mark)}").select(REDELIVERY.schema.names).toArrow()
+
+    def _first_due(self, wanted: Wanted) -> int:
+        """When the first of what may be wanted was due, ms UTC."""
+        query = f"SELECT MIN(due_time) AS due FROM {{rows}} WHERE {wanted.where}"  # noqa: S608 - times
+        (row,) = ask(self._warehouse, REDELIVERY, query)
+        due = row["due"]
+        return FIRST_INSTANT_MS if due is None else math.floor(due.timestamp() * 1_000)
 
     def _noted(self, kept: Sequence[Prepared]) -> DataFrame:
         """The deliveries in files that notes name."""
@@ -351,10 +327,10 @@ def _numbered(runs: DataFrame) -> DataFrame:
     return positions(runs.select(REDELIVERY.schema.names)).withColumn(_NUMBER, F.expr(ROUND))
 
 
-def _due_from(since_ms: int) -> str:
-    """SQL, also of DataFusion: what was due from an instant on."""
+def _from(since_ms: int, column: str) -> str:
+    """SQL, also of DataFusion: what is in a column is an instant or later."""
     # DataFusion's literals do not reach back to the first year.
-    return "true" if since_ms == FIRST_INSTANT_MS else f"due_time >= {_moment(since_ms)}"
+    return "true" if since_ms == FIRST_INSTANT_MS else f"{column} >= {_moment(since_ms)}"
 
 
 def _below(mark: SettledMark) -> str:

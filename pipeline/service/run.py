@@ -14,7 +14,6 @@ from pipeline.config.options import Options
 from pipeline.config.session import set_meanwhile
 from pipeline.config.settings import DAY_MS, LONGEST_HORIZON_MS, MINUTE_MS, Clock, LiveClock
 from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTLE
-from pipeline.config.timeline import timeline
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.offsets import SOURCES, Origin
@@ -182,7 +181,7 @@ def _start(warehouse: Warehouse, stage: str, options: Options) -> Stage:
         checkpoint = Checkpoint(warehouse.files, warehouse.checkpoint(stage))
         check_clock(stage, options.clock, checkpoint.instant)
         if stage == DISPATCH:
-            restore(warehouse, options.settings, timeline(options.clock))
+            restore(warehouse, options.settings)
         time, rows, body = _parts(warehouse, stage, options, checkpoint)
         publisher = body.publisher if isinstance(body, Dispatch) else None
         for check in (check_owner, check_batches):

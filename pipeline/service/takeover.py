@@ -13,7 +13,6 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 import schemas
 from pipeline.config.options import Options
 from pipeline.config.stages import DISPATCH, INGEST
-from pipeline.config.timeline import timeline
 from pipeline.delta.logs.entries import Commit, commits, newest, note_of
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Origin, Position
 from pipeline.delta.warehouse import Warehouse
@@ -132,7 +131,7 @@ def take_over_dispatch(warehouse: Warehouse, options: Options) -> Origin:
     note = None if refused is None else dispatch.noted(refused.note)
     said = [held, refused if note is not None and note.complete else None]
     furthest = max((each for each in said if each is not None), key=_handed_over, default=None)
-    restored = restore_all(warehouse, options.settings, timeline(options.clock), furthest)
+    restored = restore_all(warehouse, options.settings, furthest)
     noted = PreparedStore(warehouse.files, warehouse.path(schemas.DELIVERIES)).all()
     last = [last_commit(warehouse, table, DISPATCH) for table in (schemas.DELIVERIES, schemas.HELD)]
     handed_over = [restored, *(each.source for each in noted)]

@@ -15,7 +15,6 @@ from typing import Any
 from pipeline.config.options import Observer, Options, nobody
 from pipeline.config.settings import Clock, Settings, VirtualClock
 from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTLE
-from pipeline.config.timeline import timeline
 from pipeline.delta import deltars
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.offsets import EVERYTHING_BEFORE, SOURCES, Position
@@ -214,7 +213,7 @@ class Stages:
             ingest = Ingest(self.warehouse, book, taking_in(options))
             self._check(name, book, ingest.sinks.values())
             return ingest
-        restore(self.warehouse, self.settings, timeline(self.clock))
+        restore(self.warehouse, self.settings)
         dispatch = Dispatch(self.warehouse, book, options)
         self._check(name, book, dispatch.sinks.values(), dispatch.publisher)
         return dispatch

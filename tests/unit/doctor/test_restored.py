@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from shutil import copytree, rmtree
 
 import pytest
 
@@ -13,6 +14,7 @@ pytest.importorskip("pyspark", reason="the stages are made for sessions of Spark
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from pipeline.config.stages import ALL_STAGES
 from pipeline.delta.deltars import open_table, path_of
@@ -56,6 +58,26 @@ def test_a_start_refuses_a_table_that_was_restored_until_that_is_taken_back(stag
     go(stages)
     go(stages, 61)
     assert came(stages) == Counter([*((each, 0) for each in (b"0", b"1", b"2", b"3", b"new")), (b"0", 1), (b"1", 1)])
+    assert whats(stages) == set()
+
+
+def test_a_table_that_was_restored_and_vacuumed_goes_on_from_a_copy_of_all(stages: Stages, tmp_path: Path) -> None:
+    """Its RESTORE cannot be taken back then, as the files are gone; the error names both ways."""
+    copy = str(tmp_path / "copy")
+    copytree(stages.root, copy)
+    go(stages, 61)
+    restore(stages, DELIVERIES)
+    table = open_table(stages.root, DELIVERIES)
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    stages.restart_all()
+    with pytest.raises(TableRestored, match="restore all tables and checkpoints from one copy") as refused:
+        stages.start(ALL_STAGES[0])
+    with pytest.raises(DeltaError):
+        DeltaTable(refused.value.path).restore(refused.value.version - 1)
+    rmtree(stages.root)
+    copytree(copy, stages.root)
+    go(stages, 61)
+    assert came(stages) == Counter([*((each, 0) for each in (b"0", b"1", b"2", b"3")), (b"0", 1), (b"1", 1)])
     assert whats(stages) == set()
 
 

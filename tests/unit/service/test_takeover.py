@@ -6,6 +6,7 @@ from pathlib import Path
 from shutil import copytree, rmtree
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark", reason="the stages are made for sessions of Spark")
@@ -14,10 +15,11 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import Options
 from pipeline.delta.warehouse import Warehouse
-from pipeline.dispatch.restore import _Restoring
+from pipeline.dispatch.restore import Held, Wanted, _Restoring
 from pipeline.service.takeover import take_over_dispatch
+from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.policies import Policies
-from schemas import DELIVERIES
+from schemas import DELIVERIES, REDELIVERY
 from tests.support.stream import message
 from tests.support.without_jvm import VIRTUAL, Stages
 
@@ -61,10 +63,11 @@ def test_what_was_prepared_with_what_a_batch_held_is_looked_for_when_its_note_is
     assert not stages.dispatch()
     (note,) = Path(stages.root, DELIVERIES.name, "_prepared").glob(f"{len(before) + 1}.json")
     note.unlink()
-    with (
-        patch.object(_Restoring, "begins", lambda _: {}),
-        patch.object(_Restoring, "_lacking", lambda _, __, wanted: looked.append(wanted.upto)),
-        patch.object(_Restoring, "_release", lambda *_: None),
-    ):
+
+    def lacking(_: _Restoring, __: Held, wanted: Wanted) -> pa.Table:
+        looked.append(wanted.upto)
+        return arrow_schema(REDELIVERY.columns).empty_table()
+
+    with patch.object(_Restoring, "begins", lambda _: {}), patch.object(_Restoring, "_lacking", lacking):
         found = take_over_dispatch(Warehouse(stages.root), Options(VIRTUAL))
     assert looked == [(found.version, found.index)]
