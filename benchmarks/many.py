@@ -31,9 +31,8 @@ from pipeline.config.session import local_session
 from pipeline.delta.deltars import append, open_table, path_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.segments import MembershipCache
-from pipeline.subscriptions.audience import Subscription as Line
-from pipeline.subscriptions.audience import audiences
-from pipeline.subscriptions.incarnations import Incarnation, Name, next_lives
+from pipeline.subscriptions.incarnations import Incarnation, Name, audiences, next_lives
+from pipeline.subscriptions.incarnations import Subscription as Line
 from pipeline.subscriptions.registry import Registry
 from schemas import MESSAGES, SUBSCRIPTIONS
 

@@ -76,7 +76,7 @@ def clear(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would drop, and do nothing.")] = False,
 ) -> None:
     """Drop all that is open for a subscription, and all that waits for its time; it goes on with what is sent later."""
-    from pipeline.client.messageid import MessageId
+    from pipeline.client.message import MessageId
 
     _seek(warehouse, (topic, subscription), MessageId.latest, dry=dry_run)
 
@@ -95,7 +95,7 @@ def seek(
     ] = False,
 ) -> None:
     """Let a subscription begin anew at a place of its topic's log; what is open for it is dropped."""
-    from pipeline.client.messageid import MessageId
+    from pipeline.client.message import MessageId
 
     wanted: list[MessageId | int] = (
         [MessageId.of(topic, position.ledger, position.entry)] if position is not None else []

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from jobs.commands.jsonform import json_line
 from pipeline.doctor.examine import CHECKS, Report
-from pipeline.doctor.finding import Finding, Severity
+from pipeline.doctor.look import Finding, Severity
 
 
 def report(found: Report) -> Iterator[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pipeline.config.printed import printable
 from pipeline.delta.deltars import open_table
 from pipeline.storage.files import Files
-from pipeline.subscriptions.sourcestates import SourceState, SourceStates
+from pipeline.subscriptions.sourcenotes import SourceState, SourceStates
 from schemas import INBOX
 
 

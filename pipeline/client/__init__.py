@@ -13,7 +13,6 @@ __all__ = [
     "exceptions",
     "inbox",
     "message",
-    "messageid",
     "pending",
     "public",
     "reading",

@@ -20,8 +20,7 @@ from pipeline.client.checks import Closing, checked_timeout
 from pipeline.client.consuming import consumer
 from pipeline.client.consuming.batch import Batch
 from pipeline.client.exceptions import MemoryBufferIsFull, ProducerQueueIsFull
-from pipeline.client.message import Message
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import Message, MessageId
 from pipeline.client.producing import producer
 from pipeline.client.producing.producer import How
 from pipeline.client.producing.rows import HowProduced

@@ -19,7 +19,7 @@ from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumers import engine_of, listen_to, open_consumer
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.exceptions import OperationNotSupported
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import MessageId
 from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, READER, refuse
 from pipeline.client.producing.limits import Bounds
 from pipeline.client.producing.producer import Producer, Route

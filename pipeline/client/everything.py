@@ -48,8 +48,7 @@ from pipeline.client.exceptions import (
 )
 from pipeline.client.inbox import Message as OutgoingMessage
 from pipeline.client.inbox import send
-from pipeline.client.message import Message
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import Message, MessageId
 from pipeline.client.pending import Backlog, KeyBacklog, Pending, pending, pending_by_key
 from pipeline.client.producing.producer import Producer
 from pipeline.client.reading.deliveries import Deliveries, Delivery

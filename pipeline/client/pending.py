@@ -36,10 +36,9 @@ from pipeline.client.untaken import in_inbox
 from pipeline.delta.deltars import open_table, query
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guardstates import GuardStates
-from pipeline.subscriptions.incarnations import Incarnation, Name, alive
+from pipeline.subscriptions.incarnations import Incarnation, Name, Sought, alive
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark, read_mark
-from pipeline.subscriptions.sought import Sought
 from schemas import DELIVERIES, MESSAGES
 from state.positionset import PositionSet
 from state.withdrawals import Parts, Round

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pipeline.config.stages import INGEST
+from pipeline.delta.checkpoints import EVERYTHING_BEFORE, Offset
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import between, last_note, oldest
 from pipeline.delta.logs.filestats import count
-from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.storage.files import Files
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS, Table
 

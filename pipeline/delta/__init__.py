@@ -5,7 +5,6 @@ __all__ = [
     "claims",
     "deltars",
     "logs",
-    "offsets",
     "properties",
     "reading",
     "streams",

@@ -20,13 +20,12 @@ from pipeline.config.errors import VersionGone
 from pipeline.config.paths import usable
 from pipeline.config.routes import PLACE, SETTING, SIZE, NotInDriver, SessionNeeded
 from pipeline.config.threads import panics_raised
+from pipeline.delta.checkpoints import EVERYTHING_BEFORE, Offset, Position
 from pipeline.delta.deltars import batches_of, query
 from pipeline.delta.logs.entries import between, is_plain, is_whole, newest, rows_of
 from pipeline.delta.logs.opening import table_at
 from pipeline.delta.logs.snapshot import live_files
-from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
-from pipeline.delta.streams.files import TableFiles
-from pipeline.delta.streams.log import LogSource
+from pipeline.delta.streams.log import LogSource, TableFiles
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 
 from pipeline.config.stages import DISPATCH
+from pipeline.delta.checkpoints import Offset
 from pipeline.delta.logs.entries import Commit, entry, last_note, newest, note_of
-from pipeline.delta.offsets import Offset
 from pipeline.delta.reading.files import LiveFiles, read_files
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink

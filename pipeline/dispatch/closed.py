@@ -18,7 +18,7 @@ from pipeline.config.settings import Settings
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.logs.filestats import span
 from pipeline.delta.reading.files import LiveFiles
-from pipeline.delta.reading.messagelog import Bounds
+from pipeline.delta.reading.messages import Bounds
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.core.holding import cut
 from pipeline.dispatch.release import taken_apart

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipeline.config.errors import PreparedFileGone
+from pipeline.delta.checkpoints import Offset
 from pipeline.delta.logs.filestats import span_ms
-from pipeline.delta.offsets import Offset
 from pipeline.delta.writing.datafiles import DataFile, rows
 from pipeline.storage.files import Files
 

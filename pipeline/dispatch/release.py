@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.config.routes import SIZE, NotInDriver
-from pipeline.delta.reading.messagelog import Bounds
+from pipeline.delta.reading.messages import Bounds
 from pipeline.delta.writing.numbering import SortKey
 from pipeline.dispatch.priority import RANK
 from pipeline.storage.arrays import IntArray, longs, ranks, rounds

@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 
 from pipeline.config.routes import SIZE, NotInDriver
 from pipeline.config.settings import Settings
-from pipeline.delta.offsets import Position
-from pipeline.delta.reading.messagelog import Bounds, MessageLog
-from pipeline.delta.reading.messages import message_groups
+from pipeline.delta.checkpoints import Position
+from pipeline.delta.reading.messages import Bounds, MessageLog, message_groups
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.numbering import order_of

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.session import compiled, kept
 from pipeline.config.settings import Settings
-from pipeline.delta.reading.messagelog import Bounds, MessageLog, about, any_of
+from pipeline.delta.reading.messages import Bounds, MessageLog, about, any_of
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.numbering import NUMBER, columns_of, in_order
 from pipeline.dispatch.closed import KEYS as CLOSED_KEYS

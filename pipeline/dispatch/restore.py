@@ -18,8 +18,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.config.errors import TableBehind
 from pipeline.config.settings import FIRST_INSTANT_MS, MINUTE_MS, Settings
 from pipeline.config.stages import DISPATCH
+from pipeline.delta.checkpoints import EVERYTHING_BEFORE, Offset
 from pipeline.delta.logs.entries import Commit, newest, oldest
-from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.delta.warehouse import Warehouse, ask, frame_of
 from pipeline.delta.writing.oncewriter import Sink, last_commit
 from pipeline.dispatch.backlog import Backlog, Change, as_held, finish, hidden_since, taken_since

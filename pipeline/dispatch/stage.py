@@ -22,7 +22,7 @@ from pipeline.config.routes import DRIVER, NotInDriver
 from pipeline.config.stages import DISPATCH
 from pipeline.config.timeline import timeline
 from pipeline.delta.checkpoints import Log
-from pipeline.delta.reading.messagelog import MessageLog
+from pipeline.delta.reading.messages import MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch import release_spark

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pipeline.config.stages import DISPATCH
+from pipeline.delta.checkpoints import Offset
 from pipeline.delta.logs.entries import appended, commits, newest, note_of
-from pipeline.delta.offsets import Offset
 from pipeline.delta.reading.files import read_files
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.core.withdrawn import Withdrawn

@@ -3,4 +3,4 @@
 A check is a function of a `Look` that gives `Finding`s; `examine` makes them all. Stages may run meanwhile.
 """
 
-__all__ = ["examine", "finding"]
+__all__ = ["examine", "look"]

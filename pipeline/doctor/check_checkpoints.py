@@ -4,12 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import schemas
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, STAGES
+from pipeline.delta.checkpoints import SOURCES
 from pipeline.delta.logs.entries import Commit
-from pipeline.delta.offsets import SOURCES
 from pipeline.dispatch.prepared import PREPARED, Prepared
-from pipeline.doctor.finding import Finding, error
-from pipeline.doctor.logs import rows_of
-from pipeline.doctor.look import Look
+from pipeline.doctor.look import Finding, Look, error, rows_of
 from pipeline.doctor.stages import Standing
 
 _TABLES = {

@@ -10,8 +10,7 @@ from pipeline.client.commanding.inforce import of_round
 from pipeline.client.commanding.inforce import rows as commands_of
 from pipeline.config.settings import DAY_MS, HOUR_MS
 from pipeline.delta.deltars import arrow_of, batches_of, query, quoted
-from pipeline.doctor.finding import Finding, error, note, warning
-from pipeline.doctor.look import Look, Opened
+from pipeline.doctor.look import Finding, Look, Opened, error, note, warning
 from pipeline.doctor.positions import above, ms
 from pipeline.storage.arrays import longs
 from pipeline.subscriptions.commands import READ, UNDO, named_by, withdrawals, wrong

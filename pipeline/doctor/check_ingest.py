@@ -13,9 +13,7 @@ from pipeline.config.stages import INGEST
 from pipeline.delta.deltars import query
 from pipeline.delta.logs.change import REASON, Change
 from pipeline.delta.logs.entries import Commit, appended, info_of
-from pipeline.doctor.finding import Finding, error, warning
-from pipeline.doctor.logs import Log, Place, rows_of
-from pipeline.doctor.look import Look
+from pipeline.doctor.look import Finding, Log, Look, Place, error, rows_of, warning
 from schemas import INBOX, MESSAGES, REJECTED_INGEST
 
 _MOST = 20_000

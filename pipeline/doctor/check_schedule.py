@@ -10,9 +10,7 @@ from pipeline.client.subscribing.lives import lives_in
 from pipeline.config.stages import SCHEDULE
 from pipeline.delta.deltars import arrow_of, query
 from pipeline.doctor import positions
-from pipeline.doctor.finding import Finding, error
-from pipeline.doctor.logs import Place
-from pipeline.doctor.look import Look, Opened
+from pipeline.doctor.look import Finding, Look, Opened, Place, error
 from pipeline.doctor.positions import FIGURES, KEYS, above, ms
 from pipeline.doctor.stages import Standing
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive

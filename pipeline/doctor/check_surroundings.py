@@ -11,13 +11,10 @@ from pipeline.config.settings import LiveClock
 from pipeline.config.sources import SOURCES
 from pipeline.config.stages import DISPATCH, SETTLE
 from pipeline.delta.deltars import query
-from pipeline.doctor.finding import Finding, error, note, warning
-from pipeline.doctor.look import Look
+from pipeline.doctor.look import Finding, Look, error, note, warning
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guardstates import GuardStates
-from pipeline.subscriptions.importnotes import noted_by_others
-from pipeline.subscriptions.sourcenotes import SourceNotes, keys
-from pipeline.subscriptions.sourcestates import SourceStates
+from pipeline.subscriptions.sourcenotes import SourceNotes, SourceStates, keys, noted_by_others
 
 _AHEAD_MS = LiveClock().lookahead_ms + LiveClock().max_jump_ms
 """A start is refused when the clock of its stage is further ahead, unless the profile allows for more."""

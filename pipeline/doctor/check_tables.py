@@ -12,9 +12,7 @@ from deltalake import DeltaTable
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.features import CONSTRAINT, switched_on, to_drop, unknown
 from pipeline.delta.logs.restored import remedy_of, restored_since_note
-from pipeline.doctor.finding import Finding, error, note, warning
-from pipeline.doctor.logs import FOLDER, Log
-from pipeline.doctor.look import Look, Opened
+from pipeline.doctor.look import FOLDER, Finding, Log, Look, Opened, error, note, warning
 from pipeline.storage.files import Files
 from schemas import INBOX, SUBSCRIPTIONS, TABLES, Table
 

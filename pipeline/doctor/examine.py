@@ -5,16 +5,13 @@ from dataclasses import dataclass, replace
 
 from pipeline.doctor.check_checkpoints import checkpoints
 from pipeline.doctor.check_commands import commanded
-from pipeline.doctor.check_dispatch import delivered
+from pipeline.doctor.check_dispatch import delivered, prepared
 from pipeline.doctor.check_ingest import accounted
-from pipeline.doctor.check_open import opened
-from pipeline.doctor.check_prepared import prepared
 from pipeline.doctor.check_schedule import released
-from pipeline.doctor.check_settle import settled
+from pipeline.doctor.check_settle import opened, settled
 from pipeline.doctor.check_surroundings import clock, guards, lines, rejected, sources, space
 from pipeline.doctor.check_tables import tables
-from pipeline.doctor.finding import Finding, Severity, error
-from pipeline.doctor.look import Look, Unreadable
+from pipeline.doctor.look import Finding, Look, Severity, Unreadable, error
 
 Check = Callable[[Look], Iterator[Finding]]
 CHECKS: Mapping[str, Check] = {

@@ -4,8 +4,7 @@ import json
 from functools import cached_property
 from typing import Any
 
-from pipeline.delta.offsets import ORIGIN, WRITTEN, Origin, Position, parse
-from pipeline.doctor.logs import Place
+from pipeline.delta.checkpoints import ORIGIN, WRITTEN, Offset, Origin, Position, parse
 from pipeline.storage.files import Files
 
 
@@ -53,7 +52,7 @@ class Standing:
         version, index = max((logged.version, logged.index), (self.origin.version, self.origin.index))
         return Position(logged.instant, version, index)
 
-    def place(self, batch: int) -> Place | None:
+    def place(self, batch: int) -> Offset | None:
         """The same without its instant."""
         end = self.end(batch)
         return None if end is None else (end.version, end.index)

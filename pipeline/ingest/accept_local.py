@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.config.settings import Settings
+from pipeline.delta.checkpoints import Position
 from pipeline.delta.logs.entries import uri_name
-from pipeline.delta.offsets import Position
 from pipeline.delta.reading.strangers import FOLDED, FilesBroken, too_large
 from pipeline.delta.warehouse import Place, Warehouse
 from pipeline.delta.writing.numbering import NUMBER, order_of

@@ -15,9 +15,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.delta.checkpoints import Position
 from pipeline.delta.logs.change import Change
 from pipeline.delta.logs.entries import between, entry, within
-from pipeline.delta.offsets import Position
 from pipeline.delta.reading.arrival import ARRIVAL, with_place
 from pipeline.delta.reading.strangers import LeftOut, broken, left_out, unfolding
 from pipeline.delta.warehouse import Warehouse

@@ -9,11 +9,18 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.delta.reading.messagelog import Bounds, MessageLog, any_of
-from pipeline.delta.reading.messages import messages
+from pipeline.delta.reading.messages import Bounds, MessageLog, any_of, messages
 from pipeline.storage.arrays import longs
-from pipeline.subscriptions.audience import Subscription, audiences
-from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, alive, next_lives, next_number
+from pipeline.subscriptions.incarnations import (
+    Incarnation,
+    Joined,
+    Name,
+    Subscription,
+    alive,
+    audiences,
+    next_lives,
+    next_number,
+)
 from pipeline.worker.audience import Audience
 from pipeline.worker.encode import ARROW, ROW, Encoder, Key
 from pipeline.worker.express import NOW

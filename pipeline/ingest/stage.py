@@ -23,13 +23,12 @@ from pipeline.config.session import compiled
 from pipeline.config.settings import MINUTE_MS
 from pipeline.config.stages import INGEST, SCHEDULE
 from pipeline.config.timeline import timeline
-from pipeline.delta.checkpoints import Checkpoint, Log, Progress
+from pipeline.delta.checkpoints import Checkpoint, Log, Position, Progress
 from pipeline.delta.logs.change import Change
 from pipeline.delta.logs.entries import between, newest, rows_of, uri_name
 from pipeline.delta.logs.logstore import TableLog
-from pipeline.delta.offsets import Position
 from pipeline.delta.reading.arrival import ARRIVAL, file_commits, in_order_of_arrival, with_place
-from pipeline.delta.reading.messagelog import Bounds, MessageLog, about
+from pipeline.delta.reading.messages import Bounds, MessageLog, about
 from pipeline.delta.reading.strangers import FilesBroken, LeftOut, places
 from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse

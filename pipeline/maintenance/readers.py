@@ -5,9 +5,8 @@ from itertools import islice
 
 import schemas
 from pipeline.config.stages import DISPATCH, INGEST, SETTLE
-from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.checkpoints import EVERYTHING_BEFORE, SOURCES, Checkpoint, Offset
 from pipeline.delta.logs.entries import commits, newest, note_of
-from pipeline.delta.offsets import EVERYTHING_BEFORE, SOURCES, Offset
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.prepared import PreparedStore

@@ -34,11 +34,9 @@ from pipeline.delta.writing.appender import removals
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.backlog import taken_since
 from pipeline.dispatch.prepared import Visible
-from pipeline.maintenance.exemptions import ExemptRows, OpenPositions, RetentionLimits, moves
-from pipeline.maintenance.forgetting import COLUMNS, Forgotten
+from pipeline.maintenance.exemptions import COLUMNS, ExemptRows, Forgotten, OpenPositions, RetentionLimits, moves
 from pipeline.maintenance.readers import unread
-from pipeline.maintenance.rewrite import Rewriting
-from pipeline.maintenance.sift import Expired, Look, rest, sift
+from pipeline.maintenance.rewrite import Expired, Look, Rewriting, rest, sift
 from pipeline.maintenance.unreleased import unreleased
 from pipeline.subscriptions.incarnations import alive
 from pipeline.subscriptions.markers import IngestMemory, Markers

@@ -24,8 +24,14 @@ from pipeline.config.threads import panics_raised
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.cutlogs import VACUUM, cut_log, vacuum
-from pipeline.maintenance.exemptions import RetentionLimits, SettleBehind, retention_limits
-from pipeline.maintenance.forgetting import Forgotten, forget_lines, forgotten
+from pipeline.maintenance.exemptions import (
+    Forgotten,
+    RetentionLimits,
+    SettleBehind,
+    forget_lines,
+    forgotten,
+    retention_limits,
+)
 from pipeline.maintenance.layout import OPTIMIZE, Merged, cluster, compact, is_new
 from pipeline.maintenance.retention import InTheWay, delete, empty_inbox, forget_events, going, raise_mark, visible
 from pipeline.storage.locks import StageLock

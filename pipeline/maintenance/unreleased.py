@@ -14,8 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.config.routes import SIZE, NotInDriver
 from pipeline.delta.logs.filestats import first_ms
 from pipeline.delta.logs.snapshot import live_files
-from pipeline.delta.reading.messagelog import Bounds, MessageLog
-from pipeline.delta.reading.messages import message_groups
+from pipeline.delta.reading.messages import Bounds, MessageLog, message_groups
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import longs, rounds
 from pipeline.storage.parquet import row_groups

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pipeline.brokers.pulsaradmin import Position
+from pipeline.brokers.pulsar import Position
 from pipeline.config.errors import BadValue, StageRunning
 from pipeline.delta.deltars import NumberTaken, append, open_table
 from pipeline.storage.files import Files
-from pipeline.subscriptions.importnotes import IMPORTS, check_planned
+from pipeline.subscriptions.sourcenotes import IMPORTS, check_planned
 from schemas import INBOX
 
 _TOPIC = re.compile(r"[^/]+/[^/]+/[^/]+")

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from pipeline.brokers.pulsar import connected, package, time_of
-from pipeline.brokers.pulsaradmin import Admin, Cursor, Position
+from pipeline.brokers.pulsar import Admin, Cursor, Position, connected, package, time_of
 from pipeline.client.inbox import Message, rows_of_messages
 from pipeline.config.errors import BrokerRefused
 from pipeline.config.wallclock import wall_ms

@@ -2,7 +2,6 @@
 
 __all__ = [
     "clock",
-    "instants",
     "lockstep",
     "outages",
     "process",
@@ -11,7 +10,6 @@ __all__ = [
     "run",
     "signals",
     "stopfile",
-    "ticksource",
     "warmup",
     "watch",
 ]

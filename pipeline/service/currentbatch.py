@@ -8,9 +8,8 @@ from pyspark.sql import DataFrame
 
 from pipeline.config.errors import StageRunning
 from pipeline.config.threads import panics_raised
-from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.checkpoints import SOURCES, Checkpoint
 from pipeline.delta.logs.entries import between
-from pipeline.delta.offsets import SOURCES
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.inprocesswatch import notify
 

@@ -12,20 +12,19 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.options import Options, nobody
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE
+from pipeline.delta.checkpoints import EVERYTHING_BEFORE, ORIGIN, Origin
 from pipeline.delta.logs.entries import newest
-from pipeline.delta.offsets import EVERYTHING_BEFORE, ORIGIN, Origin
 from pipeline.delta.tables import bring_up_to_date, segment_ms
 from pipeline.delta.warehouse import Warehouse, frame_of
 from pipeline.delta.writing.oncewriter import Sink, last_commit
 from pipeline.dispatch.release_spark import positions
 from pipeline.schedule import stage as schedule
 from pipeline.service import takeover
-from pipeline.service.instants import given
+from pipeline.service.clock import given
 from pipeline.settle.stage import Settle
 from pipeline.settle.undone import undone
 from pipeline.storage.locks import StageLock
-from pipeline.subscriptions.audience import Subscription, audiences
-from pipeline.subscriptions.incarnations import Incarnation, Name, alive
+from pipeline.subscriptions.incarnations import Incarnation, Name, Subscription, alive, audiences
 from pipeline.subscriptions.markers import IngestMemory, Markers
 from pipeline.subscriptions.settled import SettledMark, read_mark
 from pipeline.worker.audience import Audience

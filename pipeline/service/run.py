@@ -14,9 +14,8 @@ from pipeline.config.options import Options
 from pipeline.config.session import set_meanwhile
 from pipeline.config.settings import DAY_MS, LONGEST_HORIZON_MS, MINUTE_MS, Clock, LiveClock
 from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTLE
-from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.checkpoints import SOURCES, Checkpoint, Origin
 from pipeline.delta.logs.entries import newest
-from pipeline.delta.offsets import SOURCES, Origin
 from pipeline.delta.streams.log import ColumnsChanged, PlaceSource
 from pipeline.delta.tables import bring_up_to_date
 from pipeline.delta.warehouse import Warehouse
@@ -28,13 +27,11 @@ from pipeline.schedule import keys
 from pipeline.schedule import stage as schedule
 from pipeline.schedule.stage import Schedule
 from pipeline.service.catchup import CatchUp
-from pipeline.service.clock import ticks, work_ticks
+from pipeline.service.clock import TickSource, Wakes, ticks, work_ticks
 from pipeline.service.currentbatch import AtWork, memory_ended
-from pipeline.service.instants import Wakes
 from pipeline.service.outages import Wait, no_answer
 from pipeline.service.settling import Query, SettleLoop
 from pipeline.service.startup import check_batches, check_clock, check_owner, check_source
-from pipeline.service.ticksource import TickSource
 from pipeline.settle.stage import Settle
 from pipeline.storage.files import Files
 from pipeline.storage.locks import StageLock

@@ -15,7 +15,7 @@ from pipeline.config.settings import Clock, LiveClock
 from pipeline.config.stages import SETTLE
 from pipeline.config.threads import panics_raised
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.instants import SteadyClock, given
+from pipeline.service.clock import SteadyClock, given
 from pipeline.service.outages import no_answer
 from pipeline.settle.stage import Settle
 from pipeline.storage.files import Files

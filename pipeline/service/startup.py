@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterator
 from pipeline.config.errors import BatchDiffers, CheckpointBehind, ClockAhead, ForeignOwner, SourceBehind, TableBehind
 from pipeline.config.settings import Clock, LiveClock
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.checkpoints import Checkpoint
-from pipeline.delta.offsets import Offset
+from pipeline.delta.checkpoints import Checkpoint, Offset
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.prepared import PREPARED
 from pipeline.dispatch.publisher import Publisher

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 import schemas
 from pipeline.config.options import Options
 from pipeline.config.stages import DISPATCH, INGEST
+from pipeline.delta.checkpoints import EVERYTHING_BEFORE, Origin, Position
 from pipeline.delta.logs.entries import Commit, commits, newest, note_of
-from pipeline.delta.offsets import EVERYTHING_BEFORE, Origin, Position
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch import stage as dispatch
@@ -23,7 +23,7 @@ from pipeline.dispatch.restore import holds_refused, restore_all
 from pipeline.dispatch.stage import Dispatch
 from pipeline.ingest.plan import Plan
 from pipeline.ingest.stage import Ingest
-from pipeline.service.instants import given
+from pipeline.service.clock import given
 from pipeline.subscriptions.markers import IngestMemory, Markers
 
 _NOWHERE = (0, EVERYTHING_BEFORE - 1)

@@ -31,17 +31,15 @@ from pipeline.settle.core.events import (
     refused_by,
     released_by,
 )
-from pipeline.settle.core.fold import Batch, fold, followed, gone, idle, mute, unheard
+from pipeline.settle.core.fold import Batch, Outcome, fold, followed, gone, idle, mute, refused_line, unheard
 from pipeline.settle.core.listener import Listener
 from pipeline.settle.core.opened import Opened
-from pipeline.settle.core.outcome import Outcome, refused_line
-from pipeline.settle.cursors import Cursors
 from pipeline.settle.moves import Moves
 from pipeline.settle.plan import Plan, PlanFile, Upto, check_read, newest_of, reached, unfinished
 from pipeline.settle.registry import listeners, wrong_lines
 from pipeline.settle.sources import Source, refused_files
 from pipeline.settle.undone import begins_behind
-from pipeline.settle.writes import Writes
+from pipeline.settle.writes import Cursors, Writes
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.commands import READ, moves
 from pipeline.subscriptions.incarnations import Incarnation, Name

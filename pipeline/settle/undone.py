@@ -6,7 +6,7 @@ from pipeline.config.stages import SETTLE
 from pipeline.delta.logs.entries import Commit, newest, reaches_back
 from pipeline.delta.warehouse import Warehouse, ask
 from pipeline.delta.writing.oncewriter import last_commit
-from pipeline.settle.core.outcome import RETRY
+from pipeline.settle.core.fold import RETRY
 from pipeline.settle.plan import Plan, PlanFile, reached, unfinished
 from schemas import CLOSED, CURSORS, REJECTED_SETTLE, SEGMENTS
 

@@ -13,8 +13,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.brokers.pulsar import connected, package
-from pipeline.brokers.pulsaradmin import Admin
+from pipeline.brokers.pulsar import Admin, connected, package
 from pipeline.config.errors import BadSetting, BadValue, BrokerRefused, SourceAway, SourcePlaceGone
 from pipeline.config.sources import Source
 from pipeline.config.wallclock import monotonic_ms

@@ -16,12 +16,11 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.errors import BadSetting, SourcePlaceGone
 from pipeline.config.sources import Source
-from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.checkpoints import EVERYTHING_BEFORE, Checkpoint, Offset, Position
 from pipeline.delta.logs.change import Change
 from pipeline.delta.logs.entries import between, entry, newest, reaches_back, rows_of
 from pipeline.delta.logs.logstore import TableLog
-from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
-from pipeline.delta.streams.files import TableFiles
+from pipeline.delta.streams.log import TableFiles
 from pipeline.delta.warehouse import Warehouse
 from pipeline.sources.door import NOTHING_YET, Door, Place
 from pipeline.storage.files import Files

@@ -1,6 +1,6 @@
 """Files on a file system that only Hadoop reaches, such as HDFS, by a few calls into the JVM each time.
 
-Beside `pipeline.config.jvm`, `pipeline.delta.logs.logstore`, `pipeline.delta.streams`, `pipeline.service.ticksource`
+Beside `pipeline.config.jvm`, `pipeline.delta.logs.logstore`, `pipeline.delta.streams`, `pipeline.service.clock`
 and `pipeline.service.watch.listener` the only module that reaches into the JVM.
 """
 

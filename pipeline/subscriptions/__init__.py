@@ -4,14 +4,12 @@ Also what users withdrew by commands, which dispatch and clients read.
 """
 
 __all__ = [
-    "audience",
     "commandlog",
     "commands",
     "cursors",
     "destination",
     "guards",
     "guardstates",
-    "importnotes",
     "incarnations",
     "letters",
     "limits",
@@ -23,7 +21,5 @@ __all__ = [
     "registry",
     "settled",
     "sinkplaces",
-    "sought",
     "sourcenotes",
-    "sourcestates",
 ]

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.reading.files import LiveFiles, read_strangers
-from pipeline.delta.reading.messagelog import Bounds
+from pipeline.delta.reading.messages import Bounds
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.commands import READ

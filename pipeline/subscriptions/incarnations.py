@@ -1,14 +1,63 @@
-"""Lives of subscriptions: one that was removed and comes back under its name begins another life.
+"""Who listens: lives of subscriptions, where each begins, and at which tick it is told of what is due.
 
-Rows name the life they are for, so that what an earlier life left behind, waiting or on its way, is told apart. Ingest
-sees the registry once a batch, and decides; its marker rows in `segments` say it. Maintenance forgets who left long
-ago (decision 0110): of all who are forgotten the highest number is kept, and who is new begins above it.
+One that was removed and comes back under its name begins another life. Rows name the life they are for, so that what an
+earlier life left behind, waiting or on its way, is told apart. Ingest sees the registry once a batch, and decides; its
+marker rows in `segments` say it. Maintenance forgets who left long ago (decision 0110): of all who are forgotten the
+highest number is kept, and who is new begins above it.
 """
 
+from __future__ import annotations
+
+import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
+from pipeline.storage.texts import MAX_NAMES_BYTES, REPLACED
+from pipeline.worker.audience import Audience, Listener
 from schemas import LEFT
+from state import OutOfRange, tick_bits
+from state.runs import MAX_ENTRY, MAX_LEDGER
+
+_TEXT = re.compile(r"([1-9][0-9]{0,18})@([0-9]{1,19}):([0-9]{1,10})")
+_MEANT = re.compile(r"[0-9]+@[0-9]+:[0-9]+")
+_MOST_LIFE = 1 << 53
+"""More lives than anybody begins, and far from the end of the column."""
+
+
+@dataclass(frozen=True, order=True)
+class Sought:
+    """The life that a seek asks for, and the first position that is for it. Its text is `LIFE@LEDGER:ENTRY`.
+
+    Attributes:
+        life: its number; ingest begins it when the subscription's present life has a lower one, and not otherwise.
+        ledger: the ledger of the first position.
+        entry: the first entry in that ledger.
+    """
+
+    life: int
+    ledger: int
+    entry: int
+
+    @classmethod
+    def of_text(cls, start: str | None) -> Self | None:
+        """From the column; None: no seek wrote it, or it says what cannot be."""
+        found = _TEXT.fullmatch(start or "")
+        if found is None:
+            return None
+        life, ledger, entry = map(int, found.groups())
+        return cls(life, ledger, entry) if life <= _MOST_LIFE and ledger <= MAX_LEDGER and entry <= MAX_ENTRY else None
+
+    @staticmethod
+    def is_meant(start: str | None, sought: Sought | None) -> bool:
+        """Whether the column has the form of a seek, and says a life or a position that cannot be."""
+        return sought is None and _MEANT.fullmatch(start or "") is not None
+
+    def __str__(self) -> str:
+        """The text of the column."""
+        return f"{self.life}@{self.ledger}:{self.entry}"
+
 
 Name = tuple[str, str]
 """Topic and subscription."""
@@ -106,3 +155,75 @@ def lives_of(joins: Iterable[tuple[Name, Joined]]) -> dict[Name, Incarnation]:
 def alive(lives: Mapping[Name, Incarnation]) -> dict[Name, Incarnation]:
     """Those who have not left."""
     return {name: life for name, life in lives.items() if life.since is not None}
+
+
+Place = tuple[int, int]
+"""Ledger, entry."""
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """A line of the registry; `tick_ms` is the subscription's precision, `sought` where a seek lets it begin.
+
+    `lost`: it says a life or a place that cannot be.
+    """
+
+    topic: str
+    name: str
+    tick_ms: int
+    earliest: bool
+    sought: Sought | None = None
+    lost: bool = False
+
+    @property
+    def wrong(self) -> str | None:
+        """Why nobody can join by this line; None: somebody can."""
+        if wrong_names(self.topic, self.name) is not None:
+            return BAD_NAME
+        if self.lost:
+            return BAD_START
+        try:
+            tick_bits(self.tick_ms)
+        except OutOfRange:
+            return TICK_OUT_OF_RANGE
+        return None
+
+    @property
+    def fits(self) -> bool:
+        """Whether names and tick are such that somebody can join by this line."""
+        return self.wrong is None
+
+
+def wrong_names(topic: str, name: str) -> str | None:
+    """What names have to be that a topic and a subscription do not have; None: they can be."""
+    if not topic.strip() or not name.strip():
+        return "a name"
+    if REPLACED in topic or REPLACED in name:
+        return f"a name without {REPLACED!r}, which stands for bytes that are no text"
+    size = len(f"{topic}{name}".encode())
+    return None if size <= MAX_NAMES_BYTES else f"{MAX_NAMES_BYTES} bytes at most, with the topic"
+
+
+def audiences(subscriptions: Iterable[Subscription], lives: Mapping[Name, Incarnation]) -> dict[str, Audience]:
+    """The audience of each topic; all subscriptions are alive, and keep the tick with which their life began."""
+    topics: dict[str, list[tuple[Place, Listener]]] = defaultdict(list)
+    for each in subscriptions:
+        life = lives[each.topic, each.name]
+        topics[each.topic].append(((life.since or 0, life.entry), (each.name, life.number, life.tick_ms)))
+    return {topic: _audience(members) for topic, members in topics.items()}
+
+
+def _audience(members: list[tuple[Place, Listener]]) -> Audience:
+    if len(members) == 1:
+        # Most topics have one subscription, and there may be ten thousand of them.
+        ((ledger, entry), listener) = members[0]
+        return Audience((ledger,), (listener,), (1,), (entry,) if entry else ())
+    members.sort()
+    ends: dict[Place, int] = {}
+    for number, (first, _) in enumerate(members, 1):
+        ends[first] = number
+    entries = tuple(entry for _, entry in ends)
+    listeners = tuple(listener for _, listener in members)
+    return Audience(
+        tuple(ledger for ledger, _ in ends), listeners, tuple(ends.values()), entries if any(entries) else ()
+    )

@@ -12,10 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from pipeline.config.errors import BadValue
-from pipeline.subscriptions.audience import Subscription
-from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.incarnations import Name, Sought, Subscription
 from pipeline.subscriptions.policies import Policies
-from pipeline.subscriptions.sought import Sought
 from state import SubscriptionType
 
 COLUMNS = ("topic", "subscription", "type", "start", "tick_ms", "policies")

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.routes import NotInDriver
 from pipeline.delta.reading import messages
-from pipeline.delta.reading.messagelog import Bounds, MessageFile, MessageLog
+from pipeline.delta.reading.messages import Bounds, MessageFile, MessageLog
 from pipeline.delta.warehouse import Warehouse, ask
 from pipeline.storage import arrays
 from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, lives_of, next_lives

@@ -17,8 +17,7 @@ from pipeline.delta.logs.entries import entry, newest, takes_out
 from pipeline.delta.reading.files import read_files
 from pipeline.delta.warehouse import Warehouse, ask
 from pipeline.storage.arrays import arrow_schema
-from pipeline.subscriptions.audience import Subscription
-from pipeline.subscriptions.incarnations import TICK_CHANGED, Name
+from pipeline.subscriptions.incarnations import TICK_CHANGED, Name, Subscription
 from pipeline.subscriptions.lines import RegistryLine, counted
 from pipeline.subscriptions.policies import LINES, NO_POLICIES, Policies, TopicPolicies, Topics
 from schemas import INBOX, SUBSCRIPTIONS

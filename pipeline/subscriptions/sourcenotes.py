@@ -1,19 +1,24 @@
-"""Which notes in the log of `inbox` are a source's own: everybody may append there, and copy what a source has noted.
+"""Notes of sources and imports: which in the log of `inbox` are their own, and how far each is, as files for people.
 
-A note is sealed with a key that lies beside the tables, and says behind which version of `inbox` it was made. So a note
-that somebody else made is known by its seal, and one that somebody repeats by what lies between.
+Everybody may append to `inbox`, and copy what a source has noted. A note is sealed with a key that lies beside the
+tables, and says behind which version of `inbox` it was made. So a note that somebody else made is known by its seal,
+and one that somebody repeats by what lies between. The numbers that imports note there are planned in files first.
 """
 
 from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from secrets import token_hex
 from typing import Any
 
+from pipeline.config.errors import PipelineError
+from pipeline.delta.deltars import open_table
 from pipeline.delta.logs.entries import Commit, note_of
 from pipeline.storage.files import Files
+from schemas import INBOX
 
 AFTER, SEAL = "after", "seal"
 """The names under which a note says behind which version it was made, and its seal."""
@@ -90,3 +95,93 @@ def keys(files: Files, root: str) -> list[str]:
     """The names of the sources that have sealed notes."""
     names = files.names(f"{root}/{_FOLDER}")
     return sorted(each.removesuffix(".key") for each in names if each.endswith(".key"))
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """What is known of a source.
+
+    Attributes:
+        name: its name in the profile.
+        address: what it follows.
+        taken: rows that this process and earlier ones have appended, about.
+        place: how far it has read; None: nothing yet.
+        behind: rows that it has yet to read, as of the last look; None: nobody knows.
+        unknown: why nobody knows; None: somebody does, or it has not been looked at.
+        seen_ms: when that was, ms UTC; None: it has not been looked at.
+        error: why it stands still; None: it does not.
+    """
+
+    name: str
+    address: str
+    taken: int = 0
+    place: Mapping[str, Any] | None = None
+    behind: int | None = None
+    seen_ms: int | None = None
+    error: str | None = None
+    unknown: str | None = None
+
+
+class SourceStates:
+    """The files of a warehouse."""
+
+    def __init__(self, files: Files, root: str) -> None:
+        """Read nothing yet."""
+        self._files, self._folder = files, f"{root}/{_FOLDER}"
+
+    def put(self, state: SourceState) -> None:
+        """Note how far a source is."""
+        self._files.write(f"{self._folder}/{state.name}.json", json.dumps(asdict(state)), lasting=False)
+
+    def get(self, name: str) -> SourceState | None:
+        """How far a source is; None: nothing is noted."""
+        text = self._files.text_if_there(f"{self._folder}/{name}.json")
+        return None if not text else SourceState(**json.loads(text))
+
+    def all(self) -> list[SourceState]:
+        """All that are noted, by name."""
+        names = sorted(each.removesuffix(".json") for each in self._files.names(self._folder) if each.endswith(".json"))
+        return [state for state in map(self.get, names) if state is not None]
+
+
+IMPORTS = "_imports"
+"""The folder of their files and locks."""
+
+
+class NotedByOthers(PipelineError):
+    """Somebody else noted a number under the name of an import (`txn`), so nobody knows how far it is.
+
+    Look whether `inbox` has the last messages that the import has planned, and note the right number by an append of
+    your own.
+    """
+
+    def __init__(self, name: str, number: int | None, allowed: str) -> None:
+        """Name the import, the number (None: there is none), and those that it may be."""
+        super().__init__(
+            f"{INBOX.name}: the number {number} under {name!r} is not of this import, allowed: {allowed}; find out how "
+            "far it is, and note that number by an append of your own (docs/operations.md)"
+        )
+        self.name, self.number, self.allowed = name, number, allowed
+
+
+def check_planned(name: str, noted: Sequence[Sequence[int]], done: int | None) -> None:
+    """Refuse a number that is neither that of the last plan nor that of the one before, when that did not come.
+
+    Raises:
+        NotedByOthers: it is another one.
+    """
+    planned = [None, *(number for number, _ in noted)][-2:]
+    if done not in planned:
+        raise NotedByOthers(name, done, " or ".join("none" if each is None else str(each) for each in planned))
+
+
+def noted_by_others(root: str) -> Iterator[NotedByOthers]:
+    """What is wrong with imports of a warehouse."""
+    files, folder = Files(), f"{root}/{IMPORTS}"
+    for file in sorted(each for each in files.names(folder) if each.endswith(".json")):
+        name = file.removesuffix(".json")
+        noted = json.loads(files.text_if_there(f"{folder}/{file}") or "[]")
+        try:
+            check_planned(name, noted, open_table(root, INBOX).transaction_version(name))
+        except NotedByOthers as error:
+            yield error

@@ -31,9 +31,9 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 from deltalake import write_deltalake
 
 from pipeline.client.commanding import commands as client
-from pipeline.client.commanding.commands import Command
+from pipeline.client.commanding.commands import Command, write
+from pipeline.client.commanding.inforce import Named
 from pipeline.client.commanding.outcomes import outcomes
-from pipeline.client.commanding.written import Named, write
 from pipeline.client.pending import pending
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe

@@ -29,7 +29,7 @@ from pipeline.client.consuming.rows import Rows, slot_rule
 from pipeline.client.following.backlog import Backlog, OpenRows
 from pipeline.client.following.datarows import ORDER
 from pipeline.client.following.logs import ClosedLog
-from pipeline.client.following.slotstreams import SlotStreams
+from pipeline.client.following.slotfetcher import SlotStreams
 from pipeline.client.following.tail import DeliveryLog
 from pipeline.client.reading.deliveries import Deliveries
 from pipeline.delta.deltars import path_of, rows_of

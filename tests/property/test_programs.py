@@ -40,8 +40,7 @@ from pipeline.client.exceptions import (
     Timeout,
     TopicNotFound,
 )
-from pipeline.client.message import Message
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import Message, MessageId
 from pipeline.client.subscribing.standing import standings
 from pipeline.client.subscribing.topics import create_partitioned_topic
 from pipeline.config.errors import AlreadySubscribed

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="columns are described by Spark's types")
 
-from pipeline.client.commanding import written
+from pipeline.client.commanding import commands
+from pipeline.client.commanding.commands import rows_of
 from pipeline.client.commanding.inforce import Chosen
-from pipeline.client.commanding.written import rows_of
 from pipeline.dispatch.core.withdrawn import Withdrawn
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.commands import READ, withdrawals, wrong
@@ -139,7 +139,7 @@ def test_rows_that_are_written_say_what_they_were_made_of(commanded: list[Any], 
     """Also when long runs are cut into pieces."""
     parts = withdrawals(table([row(*each) for each in commanded])).in_force()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(written, "MAX_RUN", most)
+        patched.setattr(commands, "MAX_RUN", most)
         more = {"kind": "cancel", "command_id": "c", "asked": "true"}
         rows = pa.concat_tables([NOBODY, *(rows_of(chosen(of, each), None, more) for of, each in parts.items())])
         assert wrong(rows).null_count == rows.num_rows

@@ -20,7 +20,7 @@ from pipeline.sinks.kafka import headers_of, key_of
 from pipeline.sources.kafka import KafkaSource
 from pipeline.storage.files import Files
 from pipeline.subscriptions.records import REFUSED, REFUSED_MS
-from pipeline.subscriptions.sourcestates import SourceStates
+from pipeline.subscriptions.sourcenotes import SourceStates
 from tests.support.client import new_warehouse
 from tests.support.sources import following, inbox, take_all
 

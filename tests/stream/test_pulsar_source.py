@@ -19,7 +19,7 @@ from pipeline.sources.pulsarstream import PulsarReader
 from pipeline.storage.files import Files
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 from pipeline.subscriptions.sinkplaces import TurnPlace
-from pipeline.subscriptions.sourcestates import SourceStates
+from pipeline.subscriptions.sourcenotes import SourceStates
 from tests.support.brokers import pulsar_client
 from tests.support.client import new_warehouse
 from tests.support.sources import following, inbox, take_all

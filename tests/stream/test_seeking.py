@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import MessageId
 from pipeline.client.pending import pending
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.seeking import Prospect, begin_anew, prospect

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from pipeline.config.options import Observer
 from pipeline.config.stages import SCHEDULE
-from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.checkpoints import EVERYTHING_BEFORE, Checkpoint, Position
 from pipeline.delta.logs.entries import newest
-from pipeline.delta.offsets import EVERYTHING_BEFORE, Position
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.schedule.stage import REBUILD

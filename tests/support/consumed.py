@@ -31,9 +31,9 @@ from pipeline.delta.deltars import arrow_schema, create, path_of, rows_of
 from pipeline.delta.logs.entries import Commit, actions, appended, newest
 from pipeline.delta.properties import PROPERTIES
 from pipeline.settle.core.events import ConsumerEvents, consumer_events, released_by
+from pipeline.settle.core.fold import Outcome
 from pipeline.settle.core.listener import Listener
 from pipeline.settle.core.opened import Opened
-from pipeline.settle.core.outcome import Outcome
 from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
 from schemas import CLOSED, CONSUMER_EVENTS, CURSORS, DELIVERIES, REDELIVERY, Table

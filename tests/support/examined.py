@@ -16,7 +16,7 @@ from pipeline.client.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import open_table, path_of, rows_of
 from pipeline.doctor.examine import examine
-from pipeline.doctor.finding import Finding, Severity
+from pipeline.doctor.look import Finding, Severity
 from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
 from tests.support.client import at, message_row
 

@@ -11,7 +11,7 @@ from pipeline.config.errors import ClockAhead, ClockJumped
 from pipeline.config.options import Options
 from pipeline.config.settings import LiveClock
 from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTLE
-from pipeline.service.instants import LiveInstants
+from pipeline.service.clock import LiveInstants
 from pipeline.service.run import a_step_ahead, taking_in
 from tests.support.without_jvm import Stages
 
@@ -33,7 +33,7 @@ class Clocks:
         with ExitStack() as patches:
             for module in ("config.timeline", "service.instants", "service.startup"):
                 patches.enter_context(patch(f"pipeline.{module}.wall_ms", lambda: self.wall))
-            patches.enter_context(patch("pipeline.service.instants.elapsed_ms", lambda: self.elapsed))
+            patches.enter_context(patch("pipeline.service.clock.elapsed_ms", lambda: self.elapsed))
             yield
 
 

@@ -26,7 +26,7 @@ from pipeline.config.session import PARTITIONS, set_meanwhile
 from pipeline.config.settings import Clock, Settings, VirtualClock
 from pipeline.config.stages import ALL_STAGES
 from pipeline.delta import deltars
-from pipeline.delta.offsets import Origin
+from pipeline.delta.checkpoints import Origin
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.lockstep import reach
 from pipeline.service.rebuild import rebuild

@@ -16,8 +16,8 @@ from pipeline.config.options import Observer, Options, nobody
 from pipeline.config.settings import Clock, Settings, VirtualClock
 from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTLE
 from pipeline.delta import deltars
+from pipeline.delta.checkpoints import EVERYTHING_BEFORE, SOURCES, Position
 from pipeline.delta.logs.entries import newest
-from pipeline.delta.offsets import EVERYTHING_BEFORE, SOURCES, Position
 from pipeline.delta.tables import check_restored
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink

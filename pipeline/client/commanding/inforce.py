@@ -109,6 +109,10 @@ class Chosen:
         return replace(self, due=due, rounds=rounds, until=until)
 
 
+Named = tuple[Chosen, IntArray | None]
+"""Positions, and when each is to be due, ms UTC; None: a cancel names them, or an undo of one."""
+
+
 def _latest(runs: Sequence[Runs]) -> IntArray:
     """The last time of each position of some runs, ordered by position."""
     each = [one.expanded() for one in runs]

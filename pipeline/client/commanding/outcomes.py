@@ -18,9 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.client.commanding.facts import Facts, facts, with_due
-from pipeline.client.commanding.inforce import Chosen, rows
+from pipeline.client.commanding.inforce import Chosen, Named, rows
 from pipeline.client.commanding.inforce import moved as moved_by
-from pipeline.client.commanding.written import Named
 from pipeline.client.exceptions import CommandNotFound
 from pipeline.storage.arrays import python_rows
 from pipeline.subscriptions.commands import CANCEL, MOVES, READ, UNDO, due_times, moves, named_by, withdrawals

@@ -27,8 +27,7 @@ from pipeline.client.exceptions import (
     OperationNotSupported,
     Timeout,
 )
-from pipeline.client.message import Message
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import Message, MessageId
 from pipeline.client.reading.topiclog import START, TopicLog
 from pipeline.client.subscribing.seeking import begin_anew, checked_where
 from pipeline.storage.arrays import arrow_schema

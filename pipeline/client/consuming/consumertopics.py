@@ -13,8 +13,7 @@ from pipeline.client.consuming.events import runs_of
 from pipeline.client.consuming.received import Received
 from pipeline.client.consuming.topicconsumer import TopicConsumer
 from pipeline.client.exceptions import InvalidMessage
-from pipeline.client.message import Message
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import Message, MessageId
 from pipeline.client.subscribing.seeking import Where
 from pipeline.storage.arrays import longs
 from state.runs import MAX_ENTRY, MAX_LEDGER

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from pipeline.client.consuming.rows import Rows
-from pipeline.client.message import Message
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import Message, MessageId
 from pipeline.client.schema import Schema
 
 _MOST_ROWS, _MOST_BYTES = 1_024, 1 << 20

@@ -15,8 +15,7 @@ from zlib import crc32
 from pipeline.client.checks import Closing, span_ms
 from pipeline.client.choices import PartitionsRoutingMode
 from pipeline.client.exceptions import ClientError, InvalidMessage, MemoryBufferIsFull, ProducerQueueIsFull, Result
-from pipeline.client.message import RESERVED
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import RESERVED, MessageId
 from pipeline.client.options import SEND, refuse
 from pipeline.client.producing.limits import Bounds, check_texts
 from pipeline.client.producing.queue import Queue

@@ -24,7 +24,7 @@ from pipeline.client.exceptions import (
     OperationNotSupported,
     ProducerQueueIsFull,
 )
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import MessageId
 from pipeline.client.producing.rows import Content, Done, Entry, Sender
 
 _LOG = logging.getLogger(__name__)

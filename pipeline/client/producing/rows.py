@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pipeline.client.checks import check_limit
 from pipeline.client.choices import PartitionsRoutingMode
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import MessageId
 from pipeline.delta.deltars import arrow_schema
 from schemas import INBOX
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from pipeline.client.exceptions import ProducerBusy, Timeout
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import MessageId
 from pipeline.client.producing.queue import Queue
 from pipeline.client.producing.rows import Entry, Sender, inbox_rows
 from pipeline.config.errors import PipelineError

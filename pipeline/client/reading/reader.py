@@ -14,8 +14,7 @@ from typing import Any
 
 from pipeline.client.consuming.consumerlistener import Receiver
 from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported
-from pipeline.client.message import Message
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import Message, MessageId
 from pipeline.client.reading.topiclog import START, Place, TopicLog
 from pipeline.client.schema import Schema
 from pipeline.client.subscribing.seeking import checked_where

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from deltalake import DeltaTable
 
 from pipeline.client.exceptions import InvalidMessage, SubscriptionNotFound
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import MessageId
 from pipeline.client.pending import pending
 from pipeline.client.reading.topiclog import Place, TopicLog
 from pipeline.client.subscribing.lines import replace_lines, with_history
@@ -15,8 +15,8 @@ from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.standing import standings
 from pipeline.client.subscribing.subscriptions import Subscription, existing, line_of, row_of
 from pipeline.storage.files import Files
+from pipeline.subscriptions.incarnations import Sought
 from pipeline.subscriptions.settled import read_mark
-from pipeline.subscriptions.sought import Sought
 from state.buckets import MAX_TIME
 
 _BEGINNING: Place = (0, 0)

@@ -17,13 +17,11 @@ from pipeline.client.subscribing.deadletters import check_letters
 from pipeline.client.subscribing.lines import grown_history, keep_small, named_in_sql, replace_lines, with_history
 from pipeline.config.errors import AlreadySubscribed, BadValue, check_text
 from pipeline.delta.deltars import LOG_STAYS, fitted, open_table, query, retried, rows_of
-from pipeline.subscriptions.audience import wrong_names
 from pipeline.subscriptions.destination import same_topic
 from pipeline.subscriptions.guards import Guard
-from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.incarnations import Name, Sought, wrong_names
 from pipeline.subscriptions.lines import COLUMNS, RegistryLine, counted
 from pipeline.subscriptions.policies import Policies
-from pipeline.subscriptions.sought import Sought
 from schemas import DELIVERIES, REDELIVERY, SUBSCRIPTIONS
 from state import tick_bits
 from state.buckets import MAX_TICK

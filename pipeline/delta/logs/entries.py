@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from pipeline.config.errors import BrokenVersion
+from pipeline.delta.checkpoints import Offset
 from pipeline.delta.logs import filestats
-from pipeline.delta.offsets import Offset
 from pipeline.storage.files import Files
 
 _NAME = re.compile(r"(\d{20})\.(json|crc|checkpoint\..*)")

@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.delta.checkpoints import Position
 from pipeline.delta.logs.entries import between, uri_name
-from pipeline.delta.offsets import Position
 from pipeline.storage.hadoop import session_files
 from schemas import INBOX
 

@@ -1,3 +1,3 @@
 """Delta tables as sources of Spark's streams, with methods in Python."""
 
-__all__ = ["files", "log", "source"]
+__all__ = ["log", "source"]

@@ -1,3 +1,3 @@
 """What settle decides, over whole arrays: no Spark, file, log or clock (`tests/unit/house/test_cores.py`)."""
 
-__all__ = ["events", "fold", "listener", "opened", "outcome"]
+__all__ = ["events", "fold", "listener", "opened"]

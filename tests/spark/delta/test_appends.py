@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.client.create import create_all
 from pipeline.config.errors import ContractBroken, ForeignOwner, UnknownTableFeature
 from pipeline.delta.logs.logstore import TableLog
-from pipeline.delta.reading.messagelog import Bounds, MessageLog
+from pipeline.delta.reading.messages import Bounds, MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.oncewriter import Sink

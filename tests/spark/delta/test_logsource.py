@@ -13,8 +13,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.jvm import java_class
+from pipeline.delta.checkpoints import EVERYTHING_BEFORE
 from pipeline.delta.logs.entries import entry
-from pipeline.delta.offsets import EVERYTHING_BEFORE
 from pipeline.delta.streams import log
 from pipeline.delta.streams.log import LogSource, PlaceSource, SourceReplaced
 from pipeline.storage.files import Files

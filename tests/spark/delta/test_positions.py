@@ -5,8 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.delta.checkpoints import Checkpoint
-from pipeline.delta.offsets import Position
+from pipeline.delta.checkpoints import Checkpoint, Position
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.hadoop import session_files
 from schemas import PUBLICATIONS

@@ -9,7 +9,7 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.delta.reading.messagelog import Bounds
+from pipeline.delta.reading.messages import Bounds
 from pipeline.delta.writing.numbering import NUMBER, columns_of, in_order
 from pipeline.dispatch import release_spark
 from pipeline.dispatch.release import ORDER, Window

@@ -17,9 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.client.create import create_all
 from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import Settings
-from pipeline.delta.offsets import Position
-from pipeline.delta.reading.messagelog import Bounds, MessageLog
-from pipeline.delta.reading.messages import message_groups
+from pipeline.delta.checkpoints import Position
+from pipeline.delta.reading.messages import Bounds, MessageLog, message_groups
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.dispatch.closed import Closed, ClosedLog

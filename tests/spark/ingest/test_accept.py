@@ -20,7 +20,7 @@ from pipeline.ingest.accept_spark import SparkBatch, classify
 from pipeline.ingest.stage import Batch
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.gather import Gathered
-from pipeline.subscriptions.audience import Subscription
+from pipeline.subscriptions.incarnations import Subscription
 from pipeline.subscriptions.records import REFUSED_MS
 from pipeline.subscriptions.registry import refusals
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, Table

@@ -7,11 +7,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.client.create import create_all
-from pipeline.delta.reading.messagelog import MessageLog
+from pipeline.delta.reading.messages import MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.segments import BACKFILL, LOAD, NEAR, Membership, Span, local_segment_rows, pieces, segment_rows
-from pipeline.subscriptions.audience import Subscription, audiences
-from pipeline.subscriptions.incarnations import Incarnation, Joined
+from pipeline.subscriptions.incarnations import Incarnation, Joined, Subscription, audiences
 from schemas import MESSAGES, SEGMENTS
 from state import TimeBucketIndex
 from tests.support.rows import T0, messages

@@ -19,7 +19,7 @@ from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import Upkeep
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs.logstore import TableLog
-from pipeline.delta.reading.messagelog import Bounds, MessageLog
+from pipeline.delta.reading.messages import Bounds, MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.datafiles import DataFile

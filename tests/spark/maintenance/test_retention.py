@@ -16,7 +16,7 @@ from pipeline.delta.writing.appender import Appender
 from pipeline.maintenance import retention, rewrite
 from pipeline.maintenance.readers import Unread
 from pipeline.maintenance.retention import InTheWay, delete
-from pipeline.maintenance.sift import Expired
+from pipeline.maintenance.rewrite import Expired
 from schemas import MESSAGES
 from tests.support.client import new_warehouse
 from tests.support.rows import T0, messages

@@ -26,7 +26,7 @@ from pipeline.ingest.segments import NEAR, Membership, Span, segment_rows
 from pipeline.schedule import keys
 from pipeline.schedule import stage as schedule
 from pipeline.service.replay import Producer, ReplayClock, entering
-from pipeline.subscriptions.audience import Subscription
+from pipeline.subscriptions.incarnations import Subscription
 from pipeline.worker import release as worker
 from schemas import INBOX, MESSAGES, SEGMENTS, TABLES
 from schemas.state import STATE_ROW

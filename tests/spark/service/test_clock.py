@@ -13,14 +13,14 @@ import pytest
 
 from pipeline.config.errors import BadSetting, ClockJumped
 from pipeline.config.settings import LiveClock
-from pipeline.service import clock, instants
-from pipeline.service.clock import advance
-from pipeline.service.instants import (
+from pipeline.service import clock
+from pipeline.service.clock import (
     Instants,
     LiveInstants,
     VirtualInstants,
     VirtualWorkInstants,
     Wakes,
+    advance,
     given,
     next_instant,
 )
@@ -48,8 +48,8 @@ def test_an_instant_follows_the_wall_clock_ahead_and_paced(last: int, wall: int,
 def test_a_running_clock_that_jumps_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wall clock that is set by more than the limit is an error, either way; less is not, however often it comes."""
     now = {"wall": 1_000_000, "elapsed": 5_000}
-    monkeypatch.setattr(instants, "wall_ms", lambda: now["wall"])
-    monkeypatch.setattr(instants, "elapsed_ms", lambda: now["elapsed"])
+    monkeypatch.setattr(clock, "wall_ms", lambda: now["wall"])
+    monkeypatch.setattr(clock, "elapsed_ms", lambda: now["elapsed"])
     reader = LiveInstants(LiveClock(max_jump_ms=60_000))
     now["wall"] += 60_000
     assert reader.after(1_000_000) == 1_060_000
@@ -66,9 +66,9 @@ class Wall:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """It stands at 1 000 000 ms."""
         self.ms, self.waits, self.meanwhile = 1_000_000, 0, dict[int, Callable[[], object]]()
-        monkeypatch.setattr(instants, "wall_ms", lambda: self.ms)
-        monkeypatch.setattr(instants, "monotonic_ms", lambda: self.ms)
-        monkeypatch.setattr(instants, "elapsed_ms", lambda: self.ms)
+        monkeypatch.setattr(clock, "wall_ms", lambda: self.ms)
+        monkeypatch.setattr(clock, "monotonic_ms", lambda: self.ms)
+        monkeypatch.setattr(clock, "elapsed_ms", lambda: self.ms)
         monkeypatch.setattr(Folders, "wait", lambda _, seconds: self.wait(seconds))
 
     def wait(self, seconds: float) -> None:
@@ -213,7 +213,7 @@ def test_whoever_waits_for_a_held_clock_is_woken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, let_go: bool, answer: int
 ) -> None:
     """By the one who lets it go, or ends it. Three stages that look again and again take a tenth of a core."""
-    for module, name in ((instants, "_LOOK_S"), (waiting, "_LOOK_S"), (waiting, "_QUIET_LOOK_S")):
+    for module, name in ((clock, "_LOOK_S"), (waiting, "_LOOK_S"), (waiting, "_QUIET_LOOK_S")):
         monkeypatch.setattr(module, name, 600)
     path = str(tmp_path / "clock" / "stage")
     advance(path, 5)

@@ -12,10 +12,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from benchmarks.support import processes
 from pipeline.config.jvm import java_class
 from pipeline.config.settings import LiveClock, VirtualClock
-from pipeline.delta.offsets import parse
-from pipeline.service.clock import advance, ticks
-from pipeline.service.instants import Wakes
-from pipeline.service.ticksource import TickSource
+from pipeline.delta.checkpoints import parse
+from pipeline.service.clock import TickSource, Wakes, advance, ticks
 
 
 class Heard:

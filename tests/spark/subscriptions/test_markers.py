@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.client.create import create_all
 from pipeline.delta.deltars import append
-from pipeline.delta.reading.messagelog import MessageLog
+from pipeline.delta.reading.messages import MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Joined, alive

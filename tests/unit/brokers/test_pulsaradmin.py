@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.brokers.pulsaradmin import Admin, Cursor, Position, position, ranges
+from pipeline.brokers.pulsar import Admin, Cursor, Position, position, ranges
 from pipeline.config.errors import BadValue, BrokerRefused
 from pipeline.config.threads import beside
 

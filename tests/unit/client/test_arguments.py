@@ -22,8 +22,7 @@ from pipeline.client.client import Client
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumerlistener import Announcer, Worker
 from pipeline.client.exceptions import ClientError, InvalidConfiguration, InvalidMessage, OperationNotSupported
-from pipeline.client.message import Message
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import Message, MessageId
 from state import SubscriptionType
 from tests.support.consumed import World, drained, names
 

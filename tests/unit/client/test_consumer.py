@@ -15,7 +15,7 @@ from pipeline.client.exceptions import (
     InvalidMessage,
     Timeout,
 )
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import MessageId
 from schemas import MESSAGES
 from state import SubscriptionType
 from tests.support.client import message_row, put

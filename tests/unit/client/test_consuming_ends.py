@@ -25,8 +25,7 @@ from pipeline.client.consuming.consumers import await_subscription, engine_of, n
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.exceptions import AlreadyClosed, ConsumerBusy, SubscriptionNotFound
 from pipeline.client.following.datarows import DataRows
-from pipeline.client.message import Message
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import Message, MessageId
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.errors import AlreadySubscribed
 from pipeline.delta.deltars import open_table, query

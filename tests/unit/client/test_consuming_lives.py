@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import MessageId
 from tests.support.consumed import TOPIC, World, drained, names
 from tests.unit.client.test_consuming import TEN
 

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import MessageId
 
 BEFORE, BEHIND = (operator.lt, operator.le), (operator.gt, operator.ge)
 

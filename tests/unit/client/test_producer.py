@@ -24,7 +24,7 @@ from pipeline.client.exceptions import (
     Result,
     Timeout,
 )
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import MessageId
 from pipeline.client.producing import writer as producer_inbox
 from pipeline.config.errors import ColumnGone
 from pipeline.delta.deltars import open_table, path_of, query

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import MessageId
 from pipeline.client.producing.queue import Queue
 from pipeline.client.producing.rows import Content, Entry, sender_of
 

@@ -20,8 +20,7 @@ from pipeline.client.exceptions import (
     OperationNotSupported,
     Timeout,
 )
-from pipeline.client.message import Message
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import Message, MessageId
 from pipeline.client.reading.reader import Reader
 from pipeline.client.reading.topiclog import TopicLog
 from pipeline.client.schema import StringSchema

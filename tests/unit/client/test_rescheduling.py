@@ -129,7 +129,7 @@ def test_a_time_far_ahead_is_not_rounded_down(trips: str) -> None:
 @pytest.mark.parametrize("most", [1 << 20, 2])
 def test_messages_that_get_one_time_are_one_run(trips: str, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """If they had one before, too; runs that are too long are cut."""
-    monkeypatch.setattr("pipeline.client.commanding.written.MAX_RUN", most)
+    monkeypatch.setattr("pipeline.client.commanding.commands.MAX_RUN", most)
     put(trips, MESSAGES, *(message_row(2, each, NOON) for each in (0, 1, 2, 4)))
     reschedule(trips, "t", to=at(NOON + HOUR), where="ledger_id = 2")
     runs = [(first, last) for first, last in written(trips, "first_entry", "last_entry")]

@@ -20,7 +20,7 @@ from pipeline.client import client as client_module
 from pipeline.client.choices import ConsumerDeadLetterPolicy, ConsumerType, PartitionsRoutingMode
 from pipeline.client.client import Client
 from pipeline.client.exceptions import InvalidConfiguration, InvalidTopicName, OperationNotSupported, TopicNotFound
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import MessageId
 from pipeline.client.subscribing import lines
 from pipeline.client.subscribing.patterns import ConsumedTopics
 from pipeline.client.subscribing.registering import register

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
 from pipeline.delta.logs.entries import rows_of
 from pipeline.delta.logs.filestats import count, first_ms, known, last_ms, span, span_ms
-from pipeline.delta.reading.messagelog import Bounds
+from pipeline.delta.reading.messages import Bounds
 from pipeline.maintenance.layout import LaidOut, gathered, together
 
 YEAR_1, YEAR_9999 = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"

@@ -15,7 +15,7 @@ from pipeline.client.reading.deliveries import Deliveries
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.client.tracing.trace import trace
 from pipeline.delta.deltars import arrow_of, open_table, query
-from pipeline.subscriptions.sought import Sought
+from pipeline.subscriptions.incarnations import Sought
 from schemas import COMMANDS, DELIVERIES, MESSAGES, SUBSCRIPTIONS
 from tests.support import strangers
 from tests.support.client import delivery_row, message_row, new_warehouse, noticed, put

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the log of messages needs requirements/all.lock")
 
 from pipeline.config.settings import Settings
-from pipeline.delta.reading.messagelog import Bounds, MessageFile, about
+from pipeline.delta.reading.messages import Bounds, MessageFile, about
 from pipeline.ingest.stage import Ingest
 
 FILES = [

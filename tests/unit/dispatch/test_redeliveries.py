@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="columns are described by Spark's types")
 
 from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import Settings
-from pipeline.delta.reading.messagelog import Bounds
+from pipeline.delta.reading.messages import Bounds
 from pipeline.dispatch.closed import KEYS, still_open
 from pipeline.dispatch.release import again_bounds
 from pipeline.storage.arrays import arrow_schema

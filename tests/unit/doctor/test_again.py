@@ -20,7 +20,7 @@ from deltalake import CommitProperties, write_deltalake
 
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.delta.deltars import append, open_table, rows_of
-from pipeline.doctor.finding import Finding
+from pipeline.doctor.look import Finding
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, CURSORS, DELIVERIES, HELD, REDELIVERY, SEGMENTS, Table
 from tests.support.examined import found as all_found

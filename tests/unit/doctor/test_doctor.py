@@ -16,8 +16,7 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 from pipeline.config.errors import NoWarehouse
 from pipeline.delta.deltars import append, rows_of
 from pipeline.doctor.examine import CHECKS, examine
-from pipeline.doctor.finding import Finding, Severity, error
-from pipeline.doctor.look import Look
+from pipeline.doctor.look import Finding, Look, Severity, error
 from schemas import (
     LEFT_OUT,
     REJECTED_DISPATCH,

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.delta.deltars import path_of
 from pipeline.doctor.examine import examine
-from pipeline.doctor.finding import Severity
+from pipeline.doctor.look import Severity
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, CURSORS, REDELIVERY, REJECTED_SETTLE, SUBSCRIPTIONS, Table
 from state import LeaseReplay, Nack

@@ -20,7 +20,7 @@ from deltalake.schema import PrimitiveType
 from pipeline.client.inbox import Message, send
 from pipeline.delta.deltars import append, open_table, path_of, rows_of
 from pipeline.doctor.examine import examine
-from pipeline.doctor.finding import Severity
+from pipeline.doctor.look import Severity
 from schemas import (
     DELIVERIES,
     INBOX,

@@ -128,7 +128,7 @@ def test_what_executors_need_loads_beside_those_packages_alone() -> None:
         ("pipeline.delta.writing.oncewriter", "from pipeline.service.clock import advance"),
         ("pipeline.ingest.stage", "from pipeline.dispatch import stage"),
         ("pipeline.dispatch.release", "import pipeline.schedule.stage"),
-        ("pipeline.client.inbox", "from pipeline.doctor.finding import Finding"),
+        ("pipeline.client.inbox", "from pipeline.doctor.look import Finding"),
         ("pipeline.worker.encode", "def late():\n    from pipeline.delta.writing.oncewriter import Sink"),
         ("pipeline.service.run", "from pipeline.dispatch.release_local import LocalRelease"),
         ("jobs.cli", "from pipeline.maintenance import retention"),

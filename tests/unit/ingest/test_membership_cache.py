@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.ingest.segments import Membership, MembershipCache
-from pipeline.subscriptions.audience import Subscription
-from pipeline.subscriptions.incarnations import Incarnation, Name, next_lives
+from pipeline.subscriptions.incarnations import Incarnation, Name, Subscription, next_lives
 
 NAMES = [("t", "a"), ("t", "b"), ("u", "a")]
 LINE = st.builds(lambda tick, earliest: (tick, earliest), st.sampled_from([1, 10, 7_000_000_000]), st.booleans())

@@ -15,7 +15,7 @@ from jobs import rebuild as submitted
 from jobs.commands import rebuild as command
 from pipeline.config.errors import StageRunning
 from pipeline.config.stages import SETTLE, STAGES
-from pipeline.delta.offsets import Origin
+from pipeline.delta.checkpoints import Origin
 from tests.support.invoked import invoke
 
 NOW = 2_000_000_000_000

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from pipeline.client.create import create_all
 from pipeline.doctor.examine import examine
 from pipeline.storage.files import Files
-from pipeline.subscriptions.sourcestates import SourceState, SourceStates
+from pipeline.subscriptions.sourcenotes import SourceState, SourceStates
 from tests.support.invoked import invoke
 
 READS = SourceState("orders", "kafka://h:1/orders", 1_200, {"orders": {"0": 1_200}}, 34, 1_000)

@@ -22,8 +22,7 @@ from pipeline.config.settings import DAY_MS, HOUR_MS
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.maintenance.cutlogs import cut_log
-from pipeline.maintenance.exemptions import RetentionLimits
-from pipeline.maintenance.forgetting import COLUMNS, Change, Forgotten, forget_lines, forgotten
+from pipeline.maintenance.exemptions import COLUMNS, Change, Forgotten, RetentionLimits, forget_lines, forgotten
 from pipeline.maintenance.retention import delete, going
 from pipeline.subscriptions import markers
 from pipeline.subscriptions.incarnations import (

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="retention needs requirements/all.lock")
 
 from pipeline.maintenance.exemptions import ExemptRows, OpenPositions
 from pipeline.maintenance.retention import _gone_by_log, _is_over, _was_left_out
-from pipeline.maintenance.sift import Expired
+from pipeline.maintenance.rewrite import Expired
 from pipeline.storage.files import Files
 from pipeline.subscriptions.settled import SettledMark, raise_to, read_mark
 from schemas import CANCELLED, COMMANDS, MESSAGES

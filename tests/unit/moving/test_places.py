@@ -15,13 +15,13 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from pipeline.brokers.pulsaradmin import Position
+from pipeline.brokers.pulsar import Position
 from pipeline.client.inbox import Message, rows_of_messages
 from pipeline.config.errors import BadValue, StageRunning
 from pipeline.delta import deltars
 from pipeline.delta.deltars import append, open_table, path_of
 from pipeline.moving.places import ImportPlace, Wanted, position_of, sequence
-from pipeline.subscriptions.importnotes import NotedByOthers, noted_by_others
+from pipeline.subscriptions.sourcenotes import NotedByOthers, noted_by_others
 from schemas import INBOX, Table
 from tests.support.client import new_warehouse
 from tests.support.examined import wrong

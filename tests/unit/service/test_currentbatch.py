@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from jobs.commands.failures import explain
 from pipeline.config.errors import MemoryEnded, StageRunning
-from pipeline.delta.offsets import Position
+from pipeline.delta.checkpoints import Position
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.currentbatch import AtWork, memory_ended
 from pipeline.service.process import serve

@@ -14,7 +14,7 @@ from pipeline.config.options import Watch
 from pipeline.config.settings import LiveClock, VirtualClock
 from pipeline.config.threads import Panic
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service import instants, settling
+from pipeline.service import clock, settling
 from pipeline.service.settling import SettleLoop
 
 
@@ -37,8 +37,8 @@ class Body:
 def test_settle_stops_when_the_clock_jumps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Delays would count from the wrong time, and from no earlier one when the clock is right again."""
     body = Body()
-    monkeypatch.setattr(instants, "wall_ms", lambda: body.wall)
-    monkeypatch.setattr(instants, "monotonic_ms", lambda: 5_000)
+    monkeypatch.setattr(clock, "wall_ms", lambda: body.wall)
+    monkeypatch.setattr(clock, "monotonic_ms", lambda: 5_000)
     monkeypatch.setattr(settling, "_PAUSE_S", 0)
     monkeypatch.setattr(settling, "_QUIET_S", 0)
     loop = SettleLoop(cast("Any", body), Warehouse(str(tmp_path)), LiveClock())

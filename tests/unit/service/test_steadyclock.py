@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("pyspark", reason="the service needs requirements/all.lock")
 
 from pipeline.config.errors import ClockJumped
-from pipeline.service import instants
-from pipeline.service.instants import SteadyClock
+from pipeline.service import clock
+from pipeline.service.clock import SteadyClock
 
 DAY_MS, JUMP_MS = 86_400_000, 60_000
 
@@ -19,9 +19,9 @@ class Clocks:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let the service look at these."""
         self.wall, self.elapsed, self.monotonic = 1_700_000_000_000, 5_000, 5_000
-        monkeypatch.setattr(instants, "wall_ms", lambda: self.wall)
-        monkeypatch.setattr(instants, "elapsed_ms", lambda: self.elapsed)
-        monkeypatch.setattr(instants, "monotonic_ms", lambda: self.monotonic)
+        monkeypatch.setattr(clock, "wall_ms", lambda: self.wall)
+        monkeypatch.setattr(clock, "elapsed_ms", lambda: self.elapsed)
+        monkeypatch.setattr(clock, "monotonic_ms", lambda: self.monotonic)
 
     def go(self, ms: int, *, set_by: int = 0, asleep: bool = False) -> None:
         """Time goes on; somebody sets the wall clock; the machine sleeps."""

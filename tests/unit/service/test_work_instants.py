@@ -9,8 +9,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the service needs requirements/all.lock")
 
 from pipeline.config.wallclock import wall_ms
-from pipeline.service.clock import advance
-from pipeline.service.instants import VirtualWorkInstants, WorkInstants
+from pipeline.service.clock import VirtualWorkInstants, WorkInstants, advance
 
 
 def test_each_batch_of_work_has_an_instant_of_its_own_by_the_wall_clock() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="settle needs requirements/all.lock")
 
+from pipeline.settle.core.fold import Outcome
 from pipeline.settle.core.listener import Listener
-from pipeline.settle.core.outcome import Outcome
 from pipeline.subscriptions.policies import Policies
 from state.chunk import Chunk
 from state.positions import Positions

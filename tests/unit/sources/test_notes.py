@@ -20,10 +20,10 @@ from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import entry, newest
 from pipeline.delta.warehouse import Warehouse
-from pipeline.sources.batches import Batches
 from pipeline.sources.door import Place
+from pipeline.sources.loop import Batches
 from pipeline.storage.files import Files
-from pipeline.subscriptions.sourcestates import SourceState, SourceStates
+from pipeline.subscriptions.sourcenotes import SourceState, SourceStates
 from schemas import INBOX
 from tests.support.examined import found
 from tests.support.forged import version

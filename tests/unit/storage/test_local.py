@@ -12,11 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.config.routes import NotInDriver
-from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.checkpoints import Checkpoint, Position
 from pipeline.delta.logs.entries import uri_name
-from pipeline.delta.offsets import Position
-from pipeline.delta.reading.messagelog import Bounds, MessageLog
-from pipeline.delta.reading.messages import messages
+from pipeline.delta.reading.messages import Bounds, MessageLog, messages
 from pipeline.ingest.accept_local import INBOX_ROWS
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.files import Files

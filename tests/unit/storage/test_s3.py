@@ -24,7 +24,7 @@ from pipeline.client.client import Client
 from pipeline.client.create import create_all
 from pipeline.client.exceptions import ConnectError
 from pipeline.client.inbox import Message, send
-from pipeline.client.messageid import MessageId
+from pipeline.client.message import MessageId
 from pipeline.client.producing import writer as producer_inbox
 from pipeline.client.reading import topiclog as reader_log
 from pipeline.client.reading.deliveries import Deliveries
@@ -40,10 +40,9 @@ from pipeline.delta.deltars import path_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance import retention
 from pipeline.maintenance.layout import compact
-from pipeline.maintenance.rewrite import Rewriting
-from pipeline.maintenance.sift import Expired
+from pipeline.maintenance.rewrite import Expired, Rewriting
 from pipeline.service import clock
-from pipeline.service.instants import VirtualInstants, given
+from pipeline.service.clock import VirtualInstants, given
 from pipeline.service.stopfile import StopFile
 from pipeline.storage.files import Files
 from pipeline.storage.locks import unlocked

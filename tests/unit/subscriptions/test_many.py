@@ -12,9 +12,8 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from pipeline.client.subscribing import lines
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
 from pipeline.delta.deltars import open_table
-from pipeline.subscriptions.audience import Subscription as Line
-from pipeline.subscriptions.audience import audiences
-from pipeline.subscriptions.incarnations import Incarnation
+from pipeline.subscriptions.incarnations import Incarnation, audiences
+from pipeline.subscriptions.incarnations import Subscription as Line
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.registry import Registered, Registry
 from schemas import SUBSCRIPTIONS

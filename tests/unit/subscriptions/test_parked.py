@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the log of messages needs requirements/all.lock")
 
-from pipeline.delta.reading.messagelog import Bounds, MessageFile
+from pipeline.delta.reading.messages import Bounds, MessageFile
 from pipeline.subscriptions.markers import _DENSE, _parked_by_files
 
 SEGMENT_MS = 1_000

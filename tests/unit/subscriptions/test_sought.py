@@ -9,9 +9,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.ingest.segments import Membership
-from pipeline.subscriptions.audience import Subscription, audiences
-from pipeline.subscriptions.incarnations import Incarnation, Joined, lives_of
-from pipeline.subscriptions.sought import Sought
+from pipeline.subscriptions.incarnations import Incarnation, Joined, Sought, Subscription, audiences, lives_of
 from pipeline.worker.encode import Encoder
 from schemas import LEFT
 from state import TimeBucketIndex
