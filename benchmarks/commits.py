@@ -35,6 +35,7 @@ from pipeline.delta.deltars import append, create, open_table
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.properties import PROPERTIES
 from pipeline.delta.reading.files import LiveFiles
+from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.datafiles import DataFile
 from pipeline.storage.arrays import arrow_schema
@@ -107,7 +108,7 @@ def commits(place: Place, template: Path) -> tuple[Iterator[Call], Iterator[Call
 def looks(place: Place, template: Path) -> tuple[Iterator[Call], Iterator[Call]]:
     """What the files of a table are now, when a version has come: `LiveFiles`, and delta-rs' own list."""
     root = place.copied(template, "looked")
-    ours = LiveFiles(place.spark, f"{root}/{TABLE.name}", TABLE, lambda file: file["size"])
+    ours = LiveFiles(Warehouse(root, place.spark), TABLE, lambda file: file["size"])
     theirs, writer = open_table(root, TABLE), open_table(root, TABLE)
     ours.look()
 

@@ -121,7 +121,7 @@ class Backlog:
     def __init__(self, warehouse: Warehouse, sink: Sink) -> None:
         """Read who has how much in which file. Nothing was ever held: a look at the log."""
         self._warehouse, self._store, self._path, self._sink = warehouse, warehouse.files, warehouse.path(HELD), sink
-        self._live = LiveFiles(warehouse.session, self._path, HELD, lambda file: int(file["size"]))
+        self._live = LiveFiles(warehouse, HELD, lambda file: int(file["size"]))
         self._files: dict[str, HeldFile] = {}
         self._held: dict[Who, Share] = {}
         self.version = newest(self._store, self._path)

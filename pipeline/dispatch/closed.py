@@ -15,7 +15,6 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.routes import SIZE, NotInDriver
 from pipeline.config.settings import Settings
-from pipeline.delta.logs.entries import newest
 from pipeline.delta.logs.filestats import span
 from pipeline.delta.reading.files import LiveFiles
 from pipeline.delta.reading.messages import Bounds
@@ -36,12 +35,11 @@ class ClosedLog:
     def __init__(self, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
         self._warehouse = warehouse
-        self._files, self._path = warehouse.files, warehouse.path(CLOSED)
-        self._live = LiveFiles(warehouse.session, self._path, CLOSED, lambda file: _ledgers(file.get("stats")))
+        self._live = LiveFiles(warehouse, CLOSED, lambda file: _ledgers(file.get("stats")))
 
     def version(self) -> int:
         """The newest version."""
-        return newest(self._files, self._path)
+        return self._live.newest()
 
     def look(self) -> tuple[int, dict[str, Bounds]]:
         """The newest version, and the files that it has, with the ledgers of each."""
@@ -60,7 +58,7 @@ class ClosedLog:
 
     def readable(self, path: str) -> str | None:
         """A file as arrays are read; None where only Spark does."""
-        folder = self._files.readable(self._path)
+        folder = self._warehouse.files.readable(self._warehouse.path(CLOSED))
         return None if folder is None else f"{folder}/{path}"
 
 

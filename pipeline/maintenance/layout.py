@@ -114,8 +114,8 @@ class SmallFiles:
     def __init__(self, warehouse: Warehouse) -> None:
         """Nothing is looked at yet; what is there already counts as having come."""
         self._warehouse = warehouse
-        path = warehouse.path(MESSAGES)
-        self._live = LiveFiles(warehouse.session, path, MESSAGES, _if_small) if warehouse.files.readable(path) else None
+        is_read = warehouse.files.readable(warehouse.path(MESSAGES)) is not None
+        self._live = LiveFiles(warehouse, MESSAGES, _if_small) if is_read else None
         self._next, self._most = 0, _FILE_BYTES
 
     def merge(self) -> Merged:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.delta.reading.files import LiveFiles, read_files
+from pipeline.delta.reading.files import LiveFiles
 from pipeline.delta.reading.messages import Bounds
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import longs, rounds
@@ -177,12 +177,9 @@ class RoundLog:
 
     def __init__(self, warehouse: Warehouse, table: Table) -> None:
         """Nothing is read yet."""
-        self._warehouse = warehouse
-        self._path, self._table = warehouse.path(table), table
+        self._table = table
         self._ends = ("entry_id", "entry_id") if table is REJECTED_DISPATCH else ("first_entry", "last_entry")
-        self._live = LiveFiles(
-            warehouse.session, self._path, table, lambda file: Bounds.of_statistics(file.get("stats"))
-        )
+        self._live = LiveFiles(warehouse, table, Bounds.of_file)
 
     def of(self, of: Round, wanted: PositionSet) -> Rounds:
         """The positions of some ledgers, by round: what was released, or was left out for a later round."""
@@ -193,7 +190,7 @@ class RoundLog:
         paths = [path for path, held in self._live.look()[1].items() if held.meets(around)]
         more = ("reason",) if self._table is REJECTED_DISPATCH else ()
         columns = (*Round._fields, "ledger_id", *dict.fromkeys(self._ends), "round", *more)
-        rows = read_files(self._warehouse, self._table, paths, columns) if paths else None
+        rows = self._live.rows(paths, columns) if paths else None
         if rows is None:
             return {}
         same = [pc.equal(rows.column(name), value) for name, value in zip(Round._fields, of, strict=True)]

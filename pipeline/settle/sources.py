@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.config.errors import VersionGone
-from pipeline.delta.logs.entries import appended, entry
+from pipeline.delta.logs.entries import appended, entry, versions
 from pipeline.delta.reading.files import LiveFiles, read_files, read_strangers
 from pipeline.delta.reading.strangers import LeftOut
 from pipeline.delta.warehouse import Warehouse
@@ -37,12 +36,8 @@ class Source:
         Raises:
             VersionGone: the log does not have one of them any more.
         """
-        for version in range(after + 1, upto + 1):
-            actions = entry(self._files, self._path, version)
-            if actions is None:
-                raise VersionGone(self.table.name, version, "_delta_log")
-            added = appended(actions)
-            if added:
+        for version, actions in versions(self._files, self._path, after, upto):
+            if added := appended(actions):
                 yield version, self._rows(version, added)
 
     def left_out(self) -> list[LeftOut]:
@@ -53,7 +48,7 @@ class Source:
     def since(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
         """The same, and where the log does not reach back so far, first all that the table holds, as of `after`."""
         if after < upto and entry(self._files, self._path, after + 1) is None:
-            _, live = LiveFiles(self._warehouse.session, self._path, self.table, lambda _: None).look()
+            _, live = LiveFiles(self._warehouse, self.table, lambda _: None).look()
             yield upto, self._rows(upto, [{"path": path} for path in live])
             return
         yield from self.versions(after, upto)

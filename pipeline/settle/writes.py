@@ -48,8 +48,7 @@ class Cursors:
     def __init__(self, warehouse: Warehouse) -> None:
         """Look up the last batch."""
         self._sink = Sink(warehouse, CURSORS, SETTLE)
-        self._warehouse, self._path = warehouse, warehouse.path(CURSORS)
-        self._live = LiveFiles(warehouse.session, self._path, CURSORS, _size)
+        self._live = LiveFiles(warehouse, CURSORS, _size)
         self._added = _FILES
 
     @property
@@ -77,7 +76,7 @@ class Cursors:
         _, files = self._live.look()
         newest: dict[tuple[str, str, int], dict[int, tuple[int, bytes | None]]] = defaultdict(dict)
         for path in files:
-            for row in read_files(self._warehouse, CURSORS, [path]).to_pylist():
+            for row in self._live.rows([path]).to_pylist():
                 blocks = newest[row["topic"], row["subscription"], row["life"]]
                 known = blocks.get(row["block"])
                 if known is None or known[0] < row["batch_id"]:

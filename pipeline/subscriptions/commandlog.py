@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.delta.logs.entries import newest
 from pipeline.delta.reading.files import LiveFiles, read_strangers
 from pipeline.delta.reading.messages import Bounds
 from pipeline.delta.warehouse import Warehouse
@@ -44,11 +43,7 @@ class CommandLog:
 
     def __init__(self, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
-        self._warehouse, self._path, self._files = warehouse, warehouse.path(COMMANDS), warehouse.files
-        self._root = warehouse.root
-        self._live = LiveFiles(
-            warehouse.session, self._path, COMMANDS, lambda file: Bounds.of_statistics(file.get("stats"))
-        )
+        self._warehouse, self._live = warehouse, LiveFiles(warehouse, COMMANDS, Bounds.of_file)
         self._rows: dict[str, pa.Table] = {}
         self._mark: SettledMark | None = None
         self._known = _NEVER
@@ -58,7 +53,7 @@ class CommandLog:
 
         It is the same object while the version is the same.
         """
-        if self._known.version <= 0 and newest(self._files, self._path, 0) == 0:
+        if self._known.version <= 0 and self._live.newest(0) == 0:
             if self._known.version < 0:
                 self._known = Commanded(0, _NOTHING, anew=True)
             return self._known
@@ -72,7 +67,7 @@ class CommandLog:
         self._known, self._mark = _NEVER, None
 
     def _above(self, version: int, files: Mapping[str, Bounds]) -> Commanded:
-        mark = read_mark(self._files, self._root)
+        mark = read_mark(self._warehouse.files, self._warehouse.root)
         unread = [path for path, held in files.items() if path not in self._rows and _is_above(held, mark)]
         fresh = {path: _needed(self._read(path, version), mark) for path in unread}
         anew = mark != self._mark or not self._rows.keys() <= files.keys()

@@ -23,13 +23,12 @@ from pyroaring import BitMap
 from pipeline.client.consuming.events import ACK, NACK
 from pipeline.client.consuming.rows import Key, Mask, Rows, chosen
 from pipeline.client.following.tail import Actions, Follower
-from pipeline.config.errors import VersionGone
 from pipeline.config.routes import NotInDriver
-from pipeline.delta.deltars import open_table, path_of, query, quoted
-from pipeline.delta.logs.entries import appended, commits, entry, note_of
+from pipeline.delta.deltars import open_table, query, quoted
+from pipeline.delta.logs.entries import appended, commits, note_of, versions
 from pipeline.delta.logs.filestats import greatest
 from pipeline.delta.reading.strangers import FOREIGN, broken, left_out
-from pipeline.storage.arrays import arrow_schema, longs
+from pipeline.storage.arrays import longs
 from pipeline.storage.files import Files
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from pipeline.subscriptions.incarnations import Name
@@ -83,8 +82,7 @@ class CursorLog(Follower):
 
     def __init__(self, root: str, files: Files) -> None:
         """Read how far settle is."""
-        super().__init__(files, path_of(root, CURSORS))
-        self._root = root
+        super().__init__(root, files, CURSORS)
         self.events, self.released, self.lives = -1, -1, -1
         self._lives_at, self._lives = -1, dict[Name, int]()
         self._wanted = set[Name]()
@@ -172,7 +170,7 @@ class ClosedLog(Follower):
 
     def __init__(self, root: str, files: Files) -> None:
         """Stand behind the newest version."""
-        super().__init__(files, path_of(root, CLOSED))
+        super().__init__(root, files, CLOSED)
         self._entries: dict[Key, Open] = {}
         self.changes = 0
         self._lock = threading.Lock()
@@ -210,7 +208,7 @@ class ClosedLog(Follower):
 
     def _take(self, version: int, actions: Actions) -> None:
         for add in appended(actions) if self._entries else ():
-            table = self._rows(CLOSED, add["path"], version, _CLOSED_COLUMNS)
+            table = self._rows(add["path"], version, _CLOSED_COLUMNS)
             for key in list(self._entries):
                 self._put_all(key, chosen(table, key))
 
@@ -246,7 +244,7 @@ class LeaseLog(Follower):
 
     def __init__(self, root: str, files: Files) -> None:
         """Stand behind the newest version."""
-        super().__init__(files, path_of(root, CONSUMER_EVENTS))
+        super().__init__(root, files, CONSUMER_EVENTS)
         self._folded: dict[Key, _Folded] = {}
         self._begin_anew()
 
@@ -262,10 +260,7 @@ class LeaseLog(Follower):
             VersionGone: what was said since is gone; settle has said something newer.
         """
         folded = _Folded(snapshot.leases, snapshot.events)
-        for version in range(folded.upto + 1, self.next):
-            actions = entry(self._files, self._folder, version)
-            if actions is None:
-                raise VersionGone(CONSUMER_EVENTS.name, version, "_delta_log")
+        for version, actions in versions(self._files, self._folder, folded.upto, self.last):
             self._fold({key: folded}, version, actions)
         self._folded[key] = folded
         return folded.replay
@@ -303,18 +298,13 @@ class LeaseLog(Follower):
         """The rows of a file; none of one that settle does not read either, since a stranger has left it."""
         added = [{"path": path, "version": version}]
         if any(each.reason == FOREIGN for each in left_out(self._files, self._folder, added)):
-            return _no_rows()
+            return self._no_rows(_LEASE_COLUMNS)
         try:
-            return self._small_rows(CONSUMER_EVENTS, path, version, _LEASE_COLUMNS)
+            return self._small_rows(path, version, _LEASE_COLUMNS)
         except (NotInDriver, OSError, pa.ArrowException):
             if broken(self._files, self._folder, CONSUMER_EVENTS, added):
-                return _no_rows()
+                return self._no_rows(_LEASE_COLUMNS)
             raise
-
-
-def _no_rows() -> pa.Table:
-    """A file without rows. Made when it is needed, since pyarrow loads pandas for it, which a client does not pay."""
-    return arrow_schema(CONSUMER_EVENTS.columns).empty_table().select(_LEASE_COLUMNS)
 
 
 def _may_have_leases(add: dict[str, Any]) -> bool:
@@ -340,8 +330,8 @@ class RegistryLog(Follower):
 
     def __init__(self, root: str, files: Files) -> None:
         """Nothing is read yet."""
-        super().__init__(files, path_of(root, SUBSCRIPTIONS))
-        self._root, self._wanted = root, set[str]()
+        super().__init__(root, files, SUBSCRIPTIONS)
+        self._wanted = set[str]()
         self._lines: dict[Name, set[str]] | None = None
         self._is_new = True
         self._begin_anew()

@@ -56,7 +56,12 @@ class Tail:
 
 
 class Follower(Tail, ABC):
-    """Takes in what the log says; all consumers of a process share it."""
+    """Takes in what the log of a table says; all consumers of a process share it."""
+
+    def __init__(self, root: str, files: Files, table: Table) -> None:
+        """Stand before its first version."""
+        super().__init__(files, path_of(root, table))
+        self._root, self._table = root, table
 
     def read(self) -> bool:
         """Take in what is new; whether anything is. Where versions are gone, all begins anew behind the newest one."""
@@ -80,7 +85,7 @@ class Follower(Tail, ABC):
             VersionGone: a file of it is gone.
         """
 
-    def _rows(self, table: Table, path: str, version: int, columns: Sequence[str]) -> pa.Table:
+    def _rows(self, path: str, version: int, columns: Sequence[str]) -> pa.Table:
         """Columns of a file that a version added.
 
         Whoever appends rows on Spark may leave columns out, and then they are not in the file.
@@ -90,11 +95,11 @@ class Follower(Tail, ABC):
         """
         try:
             with self._files.open(f"{self._folder}/{path}") as file:
-                return typed(table, pq.ParquetFile(file).read(list(columns)), columns)
+                return typed(self._table, pq.ParquetFile(file).read(list(columns)), columns)
         except FileNotFoundError as error:
-            raise VersionGone(table.name, version, path) from error
+            raise VersionGone(self._table.name, version, path) from error
 
-    def _small_rows(self, table: Table, path: str, version: int, columns: Sequence[str]) -> pa.Table:
+    def _small_rows(self, path: str, version: int, columns: Sequence[str]) -> pa.Table:
         """The same of a file that anybody may have written; one that is too large has none, for all who read it.
 
         Raises:
@@ -102,12 +107,16 @@ class Follower(Tail, ABC):
         """
         where = self._files.readable(f"{self._folder}/{path}") or path
         try:
-            return bounded(table, where).select(list(columns))
+            return bounded(self._table, where).select(list(columns))
         except FileTooLarge as error:
-            _LOG.warning("%s: a file is passed over: %s", table.name, error)
-            return arrow_schema(table.columns).empty_table().select(list(columns))
+            _LOG.warning("%s: a file is passed over: %s", self._table.name, error)
+            return self._no_rows(columns)
         except FileNotFoundError as error:
-            raise VersionGone(table.name, version, path) from error
+            raise VersionGone(self._table.name, version, path) from error
+
+    def _no_rows(self, columns: Sequence[str]) -> pa.Table:
+        """None of a file. Made when it is needed, since pyarrow loads pandas for it, which a client does not pay."""
+        return arrow_schema(self._table.columns).empty_table().select(list(columns))
 
     def _begin_anew(self) -> None:
         """Stand behind the newest version."""
@@ -128,7 +137,7 @@ class DeliveryLog(Follower):
 
     def __init__(self, root: str, files: Files) -> None:
         """Stand behind the newest version."""
-        super().__init__(files, path_of(root, DELIVERIES))
+        super().__init__(root, files, DELIVERIES)
         self.data = DataRows(self._folder, files)
         self._entries: dict[int, list[DataFile]] = {}
         self.source = -1

@@ -112,8 +112,8 @@ class _Described(Follower):
 
     def __init__(self, root: str, pattern: re.Pattern[str], own: _Own) -> None:
         """Read what is there."""
-        super().__init__(Files(), path_of(root, MESSAGES))
-        self._root, self._pattern, self._own = root, pattern, own
+        super().__init__(root, Files(), MESSAGES)
+        self._pattern, self._own = pattern, own
         self._sent, self._registered, self._registry = set[str](), set[str](), -1
         self._counts: dict[str, int] = {}
         self._begin_anew()
@@ -131,7 +131,7 @@ class _Described(Follower):
 
     def _take(self, version: int, actions: Actions) -> None:
         for added in appended(actions):
-            self._add(self._rows(MESSAGES, added["path"], version, ["topic"]).column("topic"))
+            self._add(self._rows(added["path"], version, ["topic"]).column("topic"))
 
     def _begin_anew(self) -> None:
         opened = open_table(self._root, MESSAGES)

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import unquote
 
-from pipeline.config.errors import BrokenVersion
+from pipeline.config.errors import BrokenVersion, VersionGone
 from pipeline.delta.checkpoints import Offset
 from pipeline.delta.logs import filestats
 from pipeline.storage.files import Files
@@ -257,6 +257,20 @@ def entry(files: Files, path: str, version: int) -> list[dict[str, Any]] | None:
     """
     text = files.text_if_there(_log(path, version)) if version >= 0 else None
     return None if text is None else actions_of(text, path, version)
+
+
+def versions(files: Files, path: str, after: int, upto: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """The actions of each version behind one, up to and with another one.
+
+    Raises:
+        VersionGone: the log does not have one of them any more.
+        BrokenVersion: an entry is empty, or it was cut short.
+    """
+    for version in range(after + 1, upto + 1):
+        actions = entry(files, path, version)
+        if actions is None:
+            raise VersionGone(path.rpartition("/")[2], version, "_delta_log")
+        yield version, actions
 
 
 def rows_of(added: Iterable[Mapping[str, Any]] | None) -> int | None:

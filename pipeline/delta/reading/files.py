@@ -7,7 +7,6 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from pipeline.config.routes import FileTooLarge, NotInDriver
 from pipeline.delta.logs import entries
@@ -18,7 +17,6 @@ from pipeline.delta.reading.strangers import TOO_LARGE, LeftOut, broken, left_ou
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import check_features
 from pipeline.storage.arrays import arrow_schema
-from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import bounded, row_groups
 from pipeline.storage.texts import with_texts
 from schemas import Table
@@ -29,19 +27,16 @@ T = TypeVar("T")
 class LiveFiles(Generic[T]):
     """The files of which a table consists, by their paths relative to it, each with what is kept of it."""
 
-    def __init__(
-        self, session: SparkSession | None, path: str, table: Table, kept: Callable[[Mapping[str, Any]], T]
-    ) -> None:
+    def __init__(self, warehouse: Warehouse, table: Table, kept: Callable[[Mapping[str, Any]], T]) -> None:
         """Nothing is read yet.
 
         Args:
-            session: for what this process cannot reach; None: it reaches all.
-            path: the folder of the table.
+            warehouse: where the table lies.
             table: its contract.
             kept: what to keep of a file, from its entry in the log (`path`, `size`, `stats`, `tags`).
         """
-        self._session, self._path, self._table, self._kept = session, path, table, kept
-        self._files = session_files(session)
+        self._warehouse, self._table, self._kept = warehouse, table, kept
+        self._files, self._path = warehouse.files, warehouse.path(table)
         self._log: TableLog | None = None
         self._version = -1
         self._held: dict[str, T] = {}
@@ -54,7 +49,7 @@ class LiveFiles(Generic[T]):
             TableRestored: somebody has restored a table of the stages.
         """
         if self._log is None:
-            self._log = TableLog(self._session, self._path)
+            self._log = TableLog(self._warehouse.session, self._path)
         if not self._reaches_back():
             self._read(self._log)
         try:
@@ -67,6 +62,14 @@ class LiveFiles(Generic[T]):
             self._follow(self._log)
         return self._version, self._held
 
+    def newest(self, known: int = -1) -> int:
+        """The newest version; see `entries.newest`."""
+        return entries.newest(self._files, self._path, known)
+
+    def rows(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
+        """Columns of some of them, or all columns; see `read_files`."""
+        return read_files(self._warehouse, self._table, paths, columns)
+
     def _reaches_back(self) -> bool:
         return self._version >= 0 and entries.reaches_back(self._files, self._path, self._version)
 
@@ -77,8 +80,7 @@ class LiveFiles(Generic[T]):
 
     def _follow(self, log: TableLog) -> None:
         newest = entries.newest(self._files, self._path, self._version)
-        behind = range(self._version + 1, newest + 1)
-        versions = [(version, entries.actions(self._files, self._path, version)) for version in behind]
+        versions = list(entries.versions(self._files, self._path, self._version, newest))
         refuse_restored(self._files, self._path, self._table, versions)
         for version, actions in versions:
             if entries.changes_table(actions):

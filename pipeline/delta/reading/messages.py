@@ -54,8 +54,9 @@ class Bounds:
         return common / (self.last_due - self.first_due + 1)
 
     @classmethod
-    def of_statistics(cls, stats: str | None) -> "Bounds":
-        """What a file may hold, by its statistics; anything when there are none."""
+    def of_file(cls, file: Mapping[str, Any]) -> "Bounds":
+        """What a file may hold, by the statistics of its entry in the log; anything when there are none."""
+        stats = file.get("stats")
         try:
             first_due, last_due = span_ms(stats, "due_time")
             low, high = span(stats, "ledger_id")
@@ -86,7 +87,7 @@ class MessageLog:
         """Nothing is read yet."""
         self._warehouse, self._path = warehouse, warehouse.path(MESSAGES)
         self._folder = warehouse.files.readable(self._path)
-        self._live = LiveFiles(warehouse.session, self._path, MESSAGES, _held)
+        self._live = LiveFiles(warehouse, MESSAGES, _held)
 
     def read(self, wanted: Sequence[Bounds], spark: SparkSession | None = None) -> DataFrame:
         """The rows of `messages` as it is now, less those of files that hold nothing within any of the bounds.
@@ -121,8 +122,7 @@ def about(files: Iterable[MessageFile], wanted: Bounds) -> int:
 
 
 def _held(file: Mapping[str, Any]) -> tuple[Bounds, int]:
-    stats = file.get("stats")
-    return Bounds.of_statistics(stats), count(stats) or 0
+    return Bounds.of_file(file), count(file.get("stats")) or 0
 
 
 def messages(

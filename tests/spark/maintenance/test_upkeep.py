@@ -188,7 +188,7 @@ def test_a_commit_below_the_beginning_of_a_log_is_nobody_s(warehouse: Warehouse)
     os.utime(stray, (time.time() - 2 * 3_600,) * 2)
     vacuum(warehouse.within(own_session(warehouse.spark)), MESSAGES, 0)
     assert not stray.exists(), "files are kept from the first entry on that counts"
-    live = LiveFiles(warehouse.session, warehouse.path(MESSAGES), MESSAGES, lambda file: str(file["path"]))
+    live = LiveFiles(warehouse, MESSAGES, lambda file: str(file["path"]))
     live._version = 1
     assert live.look()[0] == 5
     assert len(live.look()[1]) == 5
@@ -237,7 +237,7 @@ def test_the_files_of_a_table_are_known_when_its_log_is_cut_meanwhile(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between a look at where the log begins and reading it."""
-    live = LiveFiles(warehouse.session, warehouse.path(MESSAGES), MESSAGES, lambda file: str(file["path"]))
+    live = LiveFiles(warehouse, MESSAGES, lambda file: str(file["path"]))
     assert live.look() == (0, {})
     _grown(warehouse)
     newest = entries.newest

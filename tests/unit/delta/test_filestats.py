@@ -47,7 +47,7 @@ def test_statistics_that_say_nothing_are_one_file_s_matter(text: str | None) -> 
     """One such file ended every round of maintenance; as it may hold anything, it is read whenever something may be."""
     with pytest.raises(KeyError):
         span_ms(text, "due_time")
-    assert Bounds.of_statistics(text) == Bounds()
+    assert Bounds.of_file({"stats": text}) == Bounds()
     file = {"path": "p", "size": 1, "stats": text, "tags": None}
     assert LaidOut.of(file) is None
     assert list(together([file, file])) == [[file, file]]
@@ -61,7 +61,7 @@ def test_the_ends_of_the_calendar_are_times_like_others(year: str, ms: int, zone
     """Python's own conversions overflow there; a time without a zone is UTC."""
     text = year.removesuffix("Z") + zone
     assert span_ms(stats(text, text), "due_time") == (ms, ms)
-    assert Bounds.of_statistics(stats(text, text)) == Bounds(3, 4, ms, ms + 1)
+    assert Bounds.of_file({"stats": stats(text, text)}) == Bounds(3, 4, ms, ms + 1)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), True, "3", 3.5, None])
