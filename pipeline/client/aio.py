@@ -124,6 +124,16 @@ def _same(method: Callable[Concatenate[M_co, P], R]) -> Callable[Concatenate[_Wr
     return call
 
 
+def _constructed(made: Callable[P, M_co]) -> Callable[Concatenate[_Wraps[M_co], P], None]:
+    """Wraps a part that is made with the arguments of another one."""
+
+    @wraps(made)
+    def begin(self: _Wraps[M_co], /, *args: P.args, **how: P.kwargs) -> None:
+        _Wraps.__init__(self, made(*args, **how))
+
+    return begin
+
+
 class Producer(_Wraps[producer.Producer]):
     """Sends messages to a topic. `Client.create_producer` makes it."""
 
@@ -176,6 +186,8 @@ class Consumer(_Wraps[consumer.Consumer]):
     get_last_message_id = _in_thread(consumer.Consumer.get_last_message_id)
     pause_message_listener = _same(consumer.Consumer.pause_message_listener)
     resume_message_listener = _same(consumer.Consumer.resume_message_listener)
+    redeliver_unacknowledged_messages = _same(consumer.Consumer.redeliver_unacknowledged_messages)
+    seek = _in_thread(consumer.Consumer.seek)
     unsubscribe = _in_thread(consumer.Consumer.unsubscribe)
     close = _in_thread(consumer.Consumer.close)
 
@@ -221,22 +233,6 @@ class Consumer(_Wraps[consumer.Consumer]):
             await asyncio.sleep(_LOOK_S)
         return found
 
-    def redeliver_unacknowledged_messages(self) -> None:
-        """All that was handed out and not acknowledged comes again at once.
-
-        Raises:
-            AlreadyClosed: the consumer is closed.
-        """
-        self._made.redeliver_unacknowledged_messages()
-
-    async def seek(self, messageid: MessageId | int) -> None:
-        """Let the subscription begin anew at the id of a message, or at a time of publication (ms).
-
-        Raises:
-            DelaylineError: as `delayline.Consumer.seek`.
-        """
-        await asyncio.to_thread(self._made.seek, messageid)
-
 
 class Reader(_Wraps[reader.Reader]):
     """Gets the messages of a topic from a place on; for one task at a time. `Client.create_reader` makes it."""
@@ -279,25 +275,7 @@ class Client(_Wraps[client.Client]):
     refresh_topics = _in_thread(client.Client.refresh_topics)
     close = _in_thread(client.Client.close)
 
-    def __init__(
-        self,
-        service_url: str,
-        *,
-        operation_timeout_seconds: int = 30,
-        memory_limit_bytes: int = 0,
-        stats_interval_in_seconds: int = 600,
-        **refused: object,
-    ) -> None:
-        """Look at nothing yet; the parameters are those of `delayline.Client`."""
-        super().__init__(
-            client.Client(
-                service_url,
-                operation_timeout_seconds=operation_timeout_seconds,
-                memory_limit_bytes=memory_limit_bytes,
-                stats_interval_in_seconds=stats_interval_in_seconds,
-                **refused,
-            )
-        )
+    __init__ = _constructed(client.Client)
 
     async def create_producer(
         self, topic: str, producer_name: str | None = None, schema: Schema = _BYTES, **how: Unpack[HowProduced]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from pipeline.config.errors import PipelineError
+from pipeline.config.errors import NotAllowed, PipelineError
 from pipeline.config.spelling import shown
 from state import DelaylineError
 
@@ -123,13 +123,8 @@ class InvalidConfiguration(ClientError):
         self.option, self.value, self.why = option, value, why
 
 
-class InvalidMessage(ClientError):
+class InvalidMessage(NotAllowed, ClientError):
     """A message, or the id of one, cannot be as it is; nothing was sent or changed."""
-
-    def __init__(self, field: str, value: object, allowed: str) -> None:
-        """Name the field, its value and what is allowed."""
-        super().__init__(f"{field} = {shown(value)}, allowed: {allowed}")
-        self.field, self.value, self.allowed = field, value, allowed
 
 
 class MessageTooBig(ClientError):

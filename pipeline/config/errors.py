@@ -12,13 +12,17 @@ class PipelineError(DelaylineError):
     """Root of all errors that the pipeline raises on purpose."""
 
 
-class BadSetting(PipelineError):
-    """A setting is outside its range. Correct it and start again."""
+class NotAllowed(PipelineError):
+    """Root of those that name a field, its value and what is allowed."""
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
-        """Name the setting, its value and the range that is allowed."""
+        """Name them."""
         super().__init__(f"{field} = {shown(value)}, allowed: {allowed}")
         self.field, self.value, self.allowed = field, value, allowed
+
+
+class BadSetting(NotAllowed):
+    """A setting is outside its range. Correct it and start again."""
 
 
 class ForeignOwner(PipelineError):
@@ -280,13 +284,8 @@ class ColumnGone(PipelineError):
         self.table, self.column, self.found = table, column, found
 
 
-class BadValue(PipelineError):
+class BadValue(NotAllowed):
     """A field of a message or of a subscription cannot be as it is; nothing was written. Correct it."""
-
-    def __init__(self, field: str, value: object, allowed: str) -> None:
-        """Name the field, its value and what is allowed."""
-        super().__init__(f"{field} = {shown(value)}, allowed: {allowed}")
-        self.field, self.value, self.allowed = field, value, allowed
 
 
 def check_text(field: str, value: str | None) -> None:

@@ -130,16 +130,25 @@ class Door(ABC):
         """How many rows are yet to be read, by what Spark says of the stream in a progress; or why nobody knows."""
 
 
-def destination(source: Source) -> Destination:
-    """The topic of a broker that an address names.
+class TopicDoor(Door):
+    """A topic of a broker."""
 
-    Raises:
-        BadSetting: it is none.
-    """
-    try:
-        return Destination.parse(source.address)
-    except BadValue as error:
-        raise BadSetting(source.field("address"), error.value, error.allowed) from error
+    def __init__(self, source: Source) -> None:
+        """Read the address.
+
+        Raises:
+            BadSetting: it is none.
+        """
+        self._source, self._field = source, source.field("address")
+        try:
+            self._from = Destination.parse(source.address)
+        except BadValue as error:
+            raise BadSetting(self._field, error.value, error.allowed) from error
+
+
+def columns_of_topic(*expressions: str) -> Mapping[str, str]:
+    """What is taken of a topic where a profile states nothing: its name, key, properties, time and payload, in SQL."""
+    return dict(zip(("topic", "message_key", "properties", "publish_time", "payload"), expressions, strict=True))
 
 
 def first_line(error: Exception) -> str:

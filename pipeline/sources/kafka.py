@@ -24,7 +24,7 @@ from pipeline.config.errors import BadSetting, BadValue, NoSourceConnector, Sour
 from pipeline.config.jvm import java_class
 from pipeline.config.session import KAFKA
 from pipeline.config.sources import EARLIEST, Source
-from pipeline.sources.door import NO_PROPERTIES, NOTHING_YET, Door, Place, destination
+from pipeline.sources.door import NO_PROPERTIES, NOTHING_YET, Place, TopicDoor, columns_of_topic
 from pipeline.subscriptions.destination import SECRET, Destination, check_strength, from_environment
 from pipeline.subscriptions.records import HEADERS, KEY
 
@@ -115,17 +115,11 @@ _DERIVED = {
 }
 
 
-class KafkaSource(Door):
+class KafkaSource(TopicDoor):
     """A topic of a cluster."""
 
     derived = _DERIVED
-    defaults: Mapping[str, str] = {
-        "topic": "topic",
-        "message_key": "message_key",
-        "properties": "properties",
-        "publish_time": "timestamp",
-        "payload": "value",
-    }
+    defaults = columns_of_topic("topic", "message_key", "properties", "timestamp", "value")
     position = "concat(topic, '-', partition, ' at ', offset)"
 
     def __init__(self, source: Source) -> None:
@@ -134,8 +128,7 @@ class KafkaSource(Door):
         Raises:
             BadSetting: it is none, or a setting of it is not one of a reader.
         """
-        self._source, self._field = source, source.field("address")
-        self._from = destination(source)
+        super().__init__(source)
         self._settings = java_settings(self._from, self._field, os.environ)
         self._kept: ExitStack | None = None
         self._connected: Any = None

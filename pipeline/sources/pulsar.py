@@ -17,7 +17,7 @@ from pipeline.brokers.pulsar import Admin, connected, package
 from pipeline.config.errors import BadSetting, BadValue, BrokerRefused, SourceAway, SourcePlaceGone
 from pipeline.config.sources import Source
 from pipeline.config.wallclock import monotonic_ms
-from pipeline.sources.door import NO_PROPERTIES, NOTHING_YET, Door, Place, destination
+from pipeline.sources.door import NO_PROPERTIES, NOTHING_YET, Place, TopicDoor, columns_of_topic
 from pipeline.sources.pulsarstream import PulsarStream, count_of, kept, place_of
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 
@@ -27,7 +27,7 @@ _LOOK_MS, _PATIENCE_S = 5_000, 5
 """So often the REST interface is asked how far the source is behind, and so long its answer is waited for."""
 
 
-class PulsarSource(Door):
+class PulsarSource(TopicDoor):
     """A topic of a cluster."""
 
     derived: Mapping[str, str] = {
@@ -35,13 +35,9 @@ class PulsarSource(Door):
             if(ordering_key IS NULL, {NO_PROPERTIES}, map('{ORDERING_KEY}', ordering_key)),
             if(event_time IS NULL, {NO_PROPERTIES}, map('{EVENT_TIME}', CAST(unix_millis(event_time) AS STRING))))""",
     }
-    defaults: Mapping[str, str] = {
-        "topic": "substring_index(topic, '/', -1)",
-        "message_key": "key",
-        "properties": "message_properties",
-        "publish_time": "publish_time",
-        "payload": "payload",
-    }
+    defaults = columns_of_topic(
+        "substring_index(topic, '/', -1)", "key", "message_properties", "publish_time", "payload"
+    )
     position = "concat(topic, ', partition ', partition, ', at ', ledger, ':', entry, ':', batch_index)"
 
     def __init__(self, source: Source) -> None:
@@ -50,8 +46,7 @@ class PulsarSource(Door):
         Raises:
             BadSetting: it is none, or has settings, of which a reader takes none; or `admin` is no address.
         """
-        self._source, self._field = source, source.field("address")
-        self._from = destination(source)
+        super().__init__(source)
         if self._from.settings:
             raise BadSetting(self._field, next(iter(self._from.settings)), "no settings")
         self._subscription = f"delayline-{source.name}"

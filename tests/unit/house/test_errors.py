@@ -45,7 +45,7 @@ def errors() -> list[type[DelaylineError]]:
 
 def built(kind: type[DelaylineError]) -> DelaylineError:
     """One of a class, with arguments of the types that it asks for."""
-    if "__init__" not in vars(kind):
+    if not inspect.isfunction(kind.__init__):
         return kind("something is wrong")
     hints: dict[str, Any] = get_type_hints(kind.__init__)
     return kind(*(ARGUMENTS[hints[name]] for name in list(inspect.signature(kind).parameters)))
