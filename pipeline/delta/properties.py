@@ -8,6 +8,7 @@ from pipeline.config.sizing import DEFAULT_RATE, MOST_RATE, segment_for
 
 SEGMENT_PROPERTY = "delayline.segmentMs"
 RATE_PROPERTY = "delayline.rate"
+_DIGITS = 19
 
 # Checkpoints of the log every 50 commits instead of 10: each takes time inside somebody's batch. The log is kept
 # for a year: a stage that starts anew reads its source from a version, and a missing version would be lost rows.
@@ -44,5 +45,6 @@ def rate_of(properties: Mapping[str, str]) -> int:
         BadSetting: it is not a whole number between 1 and 10 million.
     """
     text = properties.get(RATE_PROPERTY, str(DEFAULT_RATE))
-    check(RATE_PROPERTY, int(text) if text.isdecimal() else text, 1, MOST_RATE)
+    # Python refuses to read a number of some thousand digits.
+    check(RATE_PROPERTY, int(text) if text.isdecimal() and len(text) <= _DIGITS else text, 1, MOST_RATE)
     return int(text)

@@ -201,6 +201,7 @@ def _settings(to: Destination) -> dict[str, Any]:
 
 
 def _number(name: str, text: str, least: int) -> int:
-    if not text.isascii() or not text.isdecimal() or not least <= int(text) <= 1_000_000:
+    number = whole_number(text)
+    if number is None or not least <= number <= 1_000_000:
         raise BadValue(name, text, f"{least} to 1000000")
-    return int(text)
+    return number

@@ -14,6 +14,8 @@ from pipeline.delta.logs.entries import OURS, commits, info_of, newest, note_of,
 from pipeline.storage.files import Files
 from schemas import Table
 
+_DIGITS = 19
+"""Of a version. Anybody may write more, and Python refuses to read a number of some thousand."""
 Version = tuple[int, Sequence[Mapping[str, Any]]]
 """A version, and its actions."""
 
@@ -67,7 +69,7 @@ def _target(actions: Sequence[Mapping[str, Any]]) -> int | None:
     """The version to which a RESTORE goes back; None: it does not say."""
     stated = info_of(actions).get("operationParameters")
     text = str(stated.get("version")) if isinstance(stated, Mapping) else ""
-    return int(text) if text.isdecimal() else None
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
 def _changes(versions: Iterable[Sequence[Mapping[str, Any]]]) -> bool:

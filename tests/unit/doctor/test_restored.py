@@ -19,6 +19,8 @@ from deltalake.exceptions import DeltaError
 from pipeline.config.stages import ALL_STAGES
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.restored import TableRestored
+from pipeline.delta.tables import check_restored
+from pipeline.storage.files import Files
 from schemas import CURSORS, DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
 from tests.support.stream import message
 from tests.support.without_jvm import Stages
@@ -79,6 +81,17 @@ def test_a_table_that_was_restored_and_vacuumed_goes_on_from_a_copy_of_all(stage
     go(stages, 61)
     assert came(stages) == Counter([*((each, 0) for each in (b"0", b"1", b"2", b"3")), (b"0", 1), (b"1", 1)])
     assert whats(stages) == set()
+
+
+def test_a_restore_that_says_no_version_is_refused_as_any_other(stages: Stages) -> None:
+    """Any writer may state one of 5 000 digits, which Python refuses to read."""
+    restore(stages, DELIVERIES)
+    entry = Path(path_of(stages.root, DELIVERIES), "_delta_log")
+    last = max(entry.glob("*.json"))
+    last.write_text(re.sub(r'"version":\s*"?\d+"?', f'"version":"{"9" * 5_000}"', last.read_text()))
+    assert "9" * 5_000 in last.read_text()
+    with pytest.raises(TableRestored):
+        check_restored(Files(), stages.warehouse)
 
 
 @pytest.mark.parametrize("stage", ["ingest", "dispatch"])

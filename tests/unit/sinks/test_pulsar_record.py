@@ -67,3 +67,10 @@ def test_the_time_of_the_event_is_the_due_time_in_whole_ms() -> None:
     base = int(_TIME.timestamp() * 1_000)
     assert record(TurnPlace(_TURN, 1), row(deliver_at=late))["event_timestamp"] == base + 5_001
     assert record(TurnPlace(_TURN, 1), row(deliver_at=early))["event_timestamp"] == base
+
+
+@pytest.mark.parametrize("text", ["9" * 5_000, "9" * 19, "-1", "\u0661", "soon"])
+def test_a_time_of_the_event_that_is_none_is_that_of_the_message(text: str) -> None:
+    """Anybody may write the property: a number of 5 000 digits, which Python refuses to read, ended the sink."""
+    made = record(TurnPlace(_TURN, 1), row(properties=[("delayline.event_time", text)]))
+    assert made["event_timestamp"] == int(_TIME.timestamp() * 1_000)

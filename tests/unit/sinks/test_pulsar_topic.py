@@ -153,7 +153,10 @@ def test_a_new_connection_knows_the_turn_of_the_last_message(topic: PulsarTopic,
     assert connection().passed == 0
 
 
-@pytest.mark.parametrize("settings", ["send_timeout_millis=999", "max_pending_messages=0", "send_timeout_millis=x"])
+@pytest.mark.parametrize(
+    "settings",
+    [f"send_timeout_millis={each}" for each in ("999", "x", "9" * 5_000)] + ["max_pending_messages=0"],
+)
 @pytest.mark.usefixtures("topic")
 def test_a_setting_that_the_sink_cannot_live_with_is_refused(settings: str) -> None:
     """A client that gives up sooner than the sink waits could lose messages."""

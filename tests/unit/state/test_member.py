@@ -26,6 +26,20 @@ def test_a_slot_is_handed_out_only_after_its_claim_was_read_back() -> None:
     assert desk.may(100) == [0, 1, 2, 3]
 
 
+def test_a_lease_that_ends_while_somebody_asks_for_it_is_over_or_not() -> None:
+    """Another thread turns the consumer meanwhile: a field that was read twice was None the second time."""
+
+    class Turned(LeaseMember):
+        ends = iter([200, None])
+        until = property(lambda _: next(Turned.ends), lambda *_: None)
+
+    desk = Desk()
+    desk.look(0)
+    desk.look(100)
+    desk.member.__class__ = Turned
+    assert desk.member.may_hand_out(0, 100) is True
+
+
 def test_nothing_is_claimed_before_the_log_was_read_to_its_end() -> None:
     """What is there to read may be a renewal of the owner."""
     desk = Desk()

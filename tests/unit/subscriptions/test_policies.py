@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.config.errors import BadValue
-from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.policies import Policies, partition_of, topic_of
 
 EVERY = {
     "ack": "true",
@@ -91,3 +91,13 @@ def test_dead_letters_have_a_topic_named_after_topic_and_subscription() -> None:
     """Unless the policy names one."""
     assert Policies().dead_letters("orders", "billing") == "orders-billing-DLQ"
     assert Policies(dead_letter_topic="lost").dead_letters("orders", "billing") == "lost"
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "topic"),
+    [("t-partition-0", 0, "t"), ("t-partition-999999999", 999_999_999, "t")]
+    + [(each, -1, each) for each in ("t", "t-partition-", f"t-partition-{'9' * 5_000}", "t-partition-\u0661")],
+)
+def test_a_topic_is_a_partition_by_a_number_of_few_digits(name: str, number: int, topic: str) -> None:
+    """Anybody may send to any topic; by a number of 5 000 digits consumers and commands failed for good."""
+    assert (partition_of(name), topic_of(name)) == (number, topic)
