@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pipeline.config.printed import printable
 from pipeline.delta.deltars import open_table
 from pipeline.storage.files import Files
-from pipeline.subscriptions.sourcenotes import SourceState, SourceStates
+from pipeline.subscriptions.sourcenotes import SourceState, source_states
 from schemas import INBOX
 
 
@@ -16,7 +16,7 @@ def noted(root: str) -> list[SourceState]:
         NoWarehouse: the folder has no inbox.
     """
     open_table(root, INBOX)
-    return SourceStates(Files(), root).all()
+    return list(source_states(Files(), root).all().values())
 
 
 def report(root: str) -> Iterator[str]:

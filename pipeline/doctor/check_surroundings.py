@@ -14,7 +14,7 @@ from pipeline.delta.deltars import query
 from pipeline.doctor.look import Finding, Look, error, note, warning
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guardstates import GuardStates
-from pipeline.subscriptions.sourcenotes import SourceNotes, SourceStates, keys, noted_by_others
+from pipeline.subscriptions.sourcenotes import SourceNotes, keys, noted_by_others, source_states
 
 _AHEAD_MS = LiveClock().lookahead_ms + LiveClock().max_jump_ms
 """A start is refused when the clock of its stage is further ahead, unless the profile allows for more."""
@@ -64,7 +64,7 @@ def space(look: Look) -> Iterator[Finding]:
 
 def sources(look: Look) -> Iterator[Finding]:
     """No source stands still; how far each is behind."""
-    for each in SourceStates(Files(), look.root).all():
+    for each in source_states(Files(), look.root).all().values():
         if each.error is not None:
             remedy = "mend what it says; the source begins again by itself"
             yield warning("source_stands_still", each.name, f"it stands still: {each.error}", remedy)

@@ -43,7 +43,7 @@ from pipeline.delta.writing.oncewriter import Sink
 from pipeline.sources.door import Door, InboxRows, Place, first_line
 from pipeline.storage.files import Files
 from pipeline.storage.locks import StageLock
-from pipeline.subscriptions.sourcenotes import SourceNotes, SourceState, SourceStates
+from pipeline.subscriptions.sourcenotes import SourceNotes, SourceState, source_states
 from schemas import INBOX
 
 _LOG = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ class Batches:
         found = self._sink.last
         if found is None:
             return None
-        state = SourceStates(files, warehouse.root).get(self._source.name)
+        state = source_states(files, warehouse.root).get(self._source.name)
         if not self._notes.begun and state is not None and state.place is not None:
             # It has read before there were seals.
             return found
@@ -202,7 +202,7 @@ class SourceLoop:
         """
         self._warehouse, self._source, self._door = warehouse, source, door
         self._options, self._mapping = options, InboxRows(source, door)
-        self._states = SourceStates(warehouse.files, warehouse.root)
+        self._states = source_states(warehouse.files, warehouse.root)
         known = self._states.get(source.name) or SourceState(source.name, source.address)
         self._state, self._before = known, known.taken
         self._lock = StageLock(source.stage, f"{warehouse.root}/_checkpoints")
@@ -333,5 +333,5 @@ class SourceLoop:
         place = self._state.place if batches is None or batches.place is None else batches.place
         taken = self._before + (0 if batches is None else batches.taken)
         self._state = replace(self._state, place=place, taken=taken, error=error, address=self._source.address)
-        self._states.put(self._state)
+        self._states.put(self._source.name, self._state)
         self._options.watch.behind(self._source.stage, self._state.behind)

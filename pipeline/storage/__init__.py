@@ -8,6 +8,7 @@ __all__ = [
     "inprocesswatch",
     "locks",
     "merge",
+    "notes",
     "parquet",
     "storecheck",
     "texts",

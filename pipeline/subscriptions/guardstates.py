@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 
 from pipeline.storage.files import Files
+from pipeline.storage.notes import Notes
 from pipeline.subscriptions.incarnations import Name
 
 _FOLDER = "_guards"
@@ -44,27 +45,26 @@ class GuardStates:
 
     def __init__(self, files: Files, root: str) -> None:
         """Read nothing yet."""
-        self._files, self._folder = files, f"{root}/{_FOLDER}"
+        self._notes = Notes(files, f"{root}/{_FOLDER}", GuardState)
 
     def put(self, state: GuardState) -> None:
         """Note that a guard fails."""
-        self._files.write(self._path((state.topic, state.subscription)), json.dumps(asdict(state)), lasting=False)
+        self._notes.put(_hashed((state.topic, state.subscription)), state)
 
     def drop(self, name: Name) -> None:
         """The guard of a subscription does not fail."""
-        self._files.delete(self._path(name))
+        self._notes.drop(_hashed(name))
 
     def all(self) -> dict[Name, GuardState]:
         """All that fail, by topic and subscription."""
-        names = (each for each in self._files.names(self._folder) if each.endswith(".json"))
-        texts = [self._files.text_if_there(f"{self._folder}/{name}") for name in names]
-        found = (GuardState(**json.loads(text)) for text in texts if text)
-        return {(each.topic, each.subscription): each for each in found}
+        return {(each.topic, each.subscription): each for each in self._notes.all().values()}
 
     def errors(self, guards: Mapping[Name, str | None]) -> dict[Name, str]:
         """Why guards fail, of subscriptions that have these."""
         noted = self.all() if any(guard is not None for guard in guards.values()) else {}
         return {name: each.text for name, each in noted.items() if guards.get(name) == each.guard}
 
-    def _path(self, name: Name) -> str:
-        return f"{self._folder}/{sha256(json.dumps(name).encode()).hexdigest()[:32]}.json"
+
+def _hashed(name: Name) -> str:
+    """The name of the note of a subscription: a topic may have any characters."""
+    return sha256(json.dumps(name).encode()).hexdigest()[:32]

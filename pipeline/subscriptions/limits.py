@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from pipeline.storage.files import Files
+from pipeline.storage.notes import Notes
 
-_FILE = "_limits.json"
+_NAME = "_limits"
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,9 @@ class Limits:
 
     def put(self, files: Files, root: str) -> None:
         """Note them; each start of ingest does."""
-        files.write(f"{root}/{_FILE}", json.dumps(asdict(self)), lasting=False)
+        Notes(files, root, Limits).put(_NAME, self)
 
 
 def limits_of(files: Files, root: str) -> Limits | None:
     """What ingest noted when it started last; None: no job has, or one of an earlier version."""
-    text = files.text_if_there(f"{root}/{_FILE}")
-    return None if text is None else Limits(**json.loads(text))
+    return Notes(files, root, Limits).get(_NAME)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from pipeline.delta.claims import claim
 from pipeline.delta.logs.entries import entry, exists, info_of
 from pipeline.storage.files import Files
+from pipeline.storage.notes import Notes
 
 _FOLDER, _LOTS = "_sinks", ".lots"
 _FIRST_TURN = 10**11
@@ -147,25 +148,12 @@ def late_s(files: Files, deliveries: str, version: int, now_ms: int) -> float | 
     return max(0, now_ms - since_ms) / 1_000
 
 
-class SinkPlaces:
-    """The files of a warehouse.
-
-    Attributes:
-        folder: where they are.
-    """
+class SinkPlaces(Notes[SinkPlace]):
+    """The places of the sinks of a warehouse, by their names, and what each has taken up."""
 
     def __init__(self, files: Files, root: str) -> None:
         """Read nothing yet."""
-        self._files, self.folder = files, f"{root}/{_FOLDER}"
-
-    def put(self, name: str, place: SinkPlace, *, lasting: bool = False) -> None:
-        """Note a place; a lasting note is there after a power cut."""
-        self._files.write(f"{self.folder}/{name}.json", json.dumps(asdict(place)), lasting=lasting)
-
-    def get(self, name: str) -> SinkPlace | None:
-        """The place of a sink; None: nothing is noted."""
-        text = self._files.text_if_there(f"{self.folder}/{name}.json")
-        return None if not text else SinkPlace(**json.loads(text))
+        super().__init__(files, f"{root}/{_FOLDER}", SinkPlace)
 
     def begin(self, name: str) -> Epoch:
         """Begin another epoch of a sink, whose broker has cut off earlier processes.
@@ -214,18 +202,9 @@ class SinkPlaces:
         names = (each.partition(_LOTS) for each in self._files.names(self._epochs(name)))
         return [int(number) for number, lots, rest in names if lots and not rest]
 
-    def names(self) -> list[str]:
-        """The sinks that are noted."""
-        names = self._files.names(self.folder)
-        return [name.removesuffix(".json") for name in names if name.endswith(".json")]
-
-    def all(self) -> dict[str, SinkPlace]:
-        """The places of all sinks, by their names."""
-        return {name: place for name in self.names() if (place := self.get(name)) is not None}
-
     def drop(self, name: str) -> None:
         """Forget a sink that has ended."""
-        self._files.delete(f"{self.folder}/{name}.json")
+        super().drop(name)
         self._files.delete(f"{self.folder}/{name}{_LOTS}")
         self._files.delete_folder(self._epochs(name))
         self._files.delete(f"{self.folder}/{name}.lock")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
 
@@ -18,6 +18,7 @@ from pipeline.config.errors import PipelineError
 from pipeline.delta.deltars import open_table
 from pipeline.delta.logs.entries import Commit, note_of
 from pipeline.storage.files import Files
+from pipeline.storage.notes import Notes
 from schemas import INBOX
 
 AFTER, SEAL = "after", "seal"
@@ -122,26 +123,9 @@ class SourceState:
     unknown: str | None = None
 
 
-class SourceStates:
-    """The files of a warehouse."""
-
-    def __init__(self, files: Files, root: str) -> None:
-        """Read nothing yet."""
-        self._files, self._folder = files, f"{root}/{_FOLDER}"
-
-    def put(self, state: SourceState) -> None:
-        """Note how far a source is."""
-        self._files.write(f"{self._folder}/{state.name}.json", json.dumps(asdict(state)), lasting=False)
-
-    def get(self, name: str) -> SourceState | None:
-        """How far a source is; None: nothing is noted."""
-        text = self._files.text_if_there(f"{self._folder}/{name}.json")
-        return None if not text else SourceState(**json.loads(text))
-
-    def all(self) -> list[SourceState]:
-        """All that are noted, by name."""
-        names = sorted(each.removesuffix(".json") for each in self._files.names(self._folder) if each.endswith(".json"))
-        return [state for state in map(self.get, names) if state is not None]
+def source_states(files: Files, root: str) -> Notes[SourceState]:
+    """How far the sources of a warehouse are, by their names."""
+    return Notes(files, f"{root}/{_FOLDER}", SourceState)
 
 
 IMPORTS = "_imports"

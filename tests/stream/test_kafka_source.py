@@ -19,8 +19,9 @@ from pipeline.config.sources import Source
 from pipeline.sinks.kafka import headers_of, key_of
 from pipeline.sources.kafka import KafkaSource
 from pipeline.storage.files import Files
+from pipeline.storage.notes import Notes
 from pipeline.subscriptions.records import REFUSED, REFUSED_MS
-from pipeline.subscriptions.sourcenotes import SourceStates
+from pipeline.subscriptions.sourcenotes import SourceState, source_states
 from tests.support.client import new_warehouse
 from tests.support.sources import following, inbox, take_all
 
@@ -221,7 +222,7 @@ def test_a_source_goes_on_by_itself_when_its_broker_is_back(
     """Meanwhile it says why it stands still."""
     monkeypatch.setattr("pipeline.sources.loop._LONGEST_PAUSE_S", 1.0)
     monkeypatch.setattr("pipeline.sources.loop._NOTE_MS", 0)
-    states = SourceStates(Files(), root)
+    states = source_states(Files(), root)
     kafka.send(topic, *({"value": name} for name in names(0, 10)))
     with following(spark, root, source(kafka, topic)) as loop:
         loop.watch()
@@ -253,7 +254,7 @@ def test_no_plan_shows_a_secret(
     assert "unspeakable" not in plan
 
 
-def error_of(states: SourceStates) -> str | None:
+def error_of(states: Notes[SourceState]) -> str | None:
     """Why the source stands still."""
     state = states.get("orders")
     return None if state is None else state.error

@@ -19,7 +19,7 @@ from pipeline.sources.pulsarstream import PulsarReader
 from pipeline.storage.files import Files
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 from pipeline.subscriptions.sinkplaces import TurnPlace
-from pipeline.subscriptions.sourcenotes import SourceStates
+from pipeline.subscriptions.sourcenotes import source_states
 from tests.support.brokers import pulsar_client
 from tests.support.client import new_warehouse
 from tests.support.sources import following, inbox, take_all
@@ -163,7 +163,7 @@ def test_the_rest_interface_says_how_far_a_source_is_behind(
     wanted = source(pulsar, topic, admin=pulsar.admin_url)
     send(pulsar, topic, names(0, 10))
     take_all(spark, root, wanted)
-    found = SourceStates(Files(), root).get("orders")
+    found = source_states(Files(), root).get("orders")
     assert found is not None
     progress = {"endOffset": found.place}
     assert PulsarSource(wanted).behind(progress) == 0

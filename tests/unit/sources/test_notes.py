@@ -23,7 +23,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.sources.door import Place
 from pipeline.sources.loop import Batches
 from pipeline.storage.files import Files
-from pipeline.subscriptions.sourcenotes import SourceState, SourceStates
+from pipeline.subscriptions.sourcenotes import SourceState, source_states
 from schemas import INBOX
 from tests.support.examined import found
 from tests.support.forged import version
@@ -124,7 +124,7 @@ def test_a_source_that_has_read_before_there_were_seals_goes_on(root: str) -> No
     """As its state says that it has."""
     rmtree(f"{root}/_sources")
     strange(root, forged({"at": 5}))
-    SourceStates(FILES, root).put(SourceState("orders", "folder:/tmp/orders", place={"at": 5}))
+    source_states(FILES, root).put("orders", SourceState("orders", "folder:/tmp/orders", place={"at": 5}))
     assert source(root).place == {"at": 5}
     reads(root, 6)
     assert source(root).place == {"at": 6}
