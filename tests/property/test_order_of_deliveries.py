@@ -148,7 +148,10 @@ def one_by_one(versions: list[list[Row]]) -> list[int]:
 
 def backlog(version: int, slots: set[int], rows: Iterator[Rows] | None = None) -> Backlog:
     """Slots that were just taken."""
-    return Backlog(slots, version, 0, 0, {}, announces=False, mark=0, exclude=Holding(UnackedLimit(0)), rows=rows)
+    found = Backlog(slots, version, 0, 0, {}, announces=False, mark=0, exclude=Holding(UnackedLimit(0)))
+    if rows is not None:
+        found.read(rows)
+    return found
 
 
 def followed(log: DeliveryLog, slots: set[int]) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,26 @@ Place = dict[int, int]
 """A place by slot."""
 
 
+class BacklogState(Enum):
+    """Where a backlog is. Each line is a transition; `Backlog` makes all of them.
+
+    | from | to | when |
+    |---|---|---|
+    | `WAITING` | `READING` | settle has read all that counts, and nobody was lost (`read`) |
+    | `WAITING` | `PAYING` | the same, and an owner of these slots was lost (`pay`) |
+    | `PAYING` | `READING` | a failure is counted for whatever that owner may have handed out (`read`) |
+    | `READING` | `ANNOUNCING` | it was read what the log has to say before it is handed out (`next`) |
+    | `ANNOUNCING` | `READING` | the log says it (`next`) |
+    | `READING` | `READ` | there are no more rows (`next`) |
+    """
+
+    WAITING = auto()
+    PAYING = auto()
+    READING = auto()
+    ANNOUNCING = auto()
+    READ = auto()
+
+
 @dataclass
 class Backlog:
     """The rows of slots that were just taken, up to a version of `deliveries`.
@@ -36,12 +57,10 @@ class Backlog:
         announces: whether the lease is to be told how far this is.
         mark: what this process has said so far, which settle must have read, too (`EventWriter.asked`).
         exclude: what the application had when the slots were taken.
-        noted: how far the log has it that messages of a slot may have been handed out.
-        still_open: what was open when settle had read so far; None: it waits for settle.
+        state: where it is.
+        still_open: what was open when settle had read so far.
         paying: looks for what is owed; None: nobody has begun to.
         lost: what was found of it: ledgers, entries, redelivery counts.
-        rows: what is left of it; None: it waits for settle, or all was given.
-        held: rows that wait to be announced.
     """
 
     slots: set[int]
@@ -52,45 +71,57 @@ class Backlog:
     announces: bool
     mark: int
     exclude: Holding
-    noted: Place = field(default_factory=dict)
-    still_open: Open | None = None
+    state: BacklogState = BacklogState.WAITING
+    still_open: Open = field(default_factory=dict)
     paying: Iterator[Rows] | None = None
     lost: list[tuple[IntArray, IntArray, IntArray]] = field(default_factory=list)
-    rows: Iterator[Rows] | None = None
-    held: Rows | None = None
+    _noted: Place = field(default_factory=dict)
+    _rows: Iterator[Rows] = field(default_factory=lambda: iter(()))
+    _held: Rows | None = None
+
+    def pay(self, still_open: Open) -> None:
+        """Settle has read all that counts; an owner was lost."""
+        self.state, self.still_open = BacklogState.PAYING, still_open
+
+    def read(self, rows: Iterator[Rows]) -> None:
+        """Give these rows from now on."""
+        self.state, self._rows = BacklogState.READING, rows
 
     def announced(self, slot: int, upto: int) -> None:
         """The log has it that messages of a slot up to a place may have been handed out."""
-        self.noted[slot] = max(upto, self.noted.get(slot, 0))
-
-    def places(self, rows: Rows) -> Place:
-        """The last place of each slot."""
-        mine = np.unique(rows.slots).tolist()
-        return {slot: int(rows.places[rows.slots == slot].max()) for slot in mine}
+        self._noted[slot] = max(upto, self._noted.get(slot, 0))
 
     def next(self) -> tuple[Rows | None, list[Handed]]:
-        """The next rows, or None when there are none or they must be announced first; what to tell the lease."""
-        if self.held is not None:
-            due = self.places(self.held)
-            if any(self.noted.get(slot, 0) < place for slot, place in due.items() if slot in self.slots):
+        """The next rows, or None when there are none now; and what to tell the lease before they are handed out."""
+        match self.state:
+            case BacklogState.READING:
+                return self._next()
+            case BacklogState.ANNOUNCING if self._held is not None and self._is_noted(self._held):
+                rows, self._held, self.state = self._held, None, BacklogState.READING
+                return rows.of_slots(self.slots), []
+            case _:
                 return None, []
-            rows, self.held = self.held, None
-            return rows.of_slots(self.slots), []
-        found = next(self.rows, None) if self.rows is not None else None
+
+    def _next(self) -> tuple[Rows | None, list[Handed]]:
+        found = next(self._rows, None)
         if found is None:
-            self.rows = None
+            self.state = BacklogState.READ
             return None, []
         rows = found.of_slots(self.slots)
-        says = [Handed(place, slot) for slot, place in self.places(rows).items()] if self.announces else []
+        says = [Handed(place, slot) for slot, place in _places(rows).items()] if self.announces else []
         if self.owed and len(rows):
-            self.held = rows
+            self._held, self.state = rows, BacklogState.ANNOUNCING
             return None, says
         return rows, says
 
-    @property
-    def is_read(self) -> bool:
-        """Whether all rows were given."""
-        return self.rows is None and self.held is None
+    def _is_noted(self, rows: Rows) -> bool:
+        due = _places(rows).items()
+        return all(self._noted.get(slot, 0) >= place for slot, place in due if slot in self.slots)
+
+
+def _places(rows: Rows) -> Place:
+    """The last place of each slot."""
+    return {slot: int(rows.places[rows.slots == slot].max()) for slot in np.unique(rows.slots).tolist()}
 
 
 class OpenRows:

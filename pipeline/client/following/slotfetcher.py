@@ -16,7 +16,7 @@ from pipeline.client.consuming.events import OWNER_LOST, EventRows, runs_of
 from pipeline.client.consuming.holding import Holding
 from pipeline.client.consuming.rows import Key, Rows, SlotsOf, chosen, rows_of, slot_rule
 from pipeline.client.consuming.writer import EventWriter
-from pipeline.client.following.backlog import Backlog, OpenRows, behind, careful
+from pipeline.client.following.backlog import Backlog, BacklogState, OpenRows, behind, careful
 from pipeline.client.following.datarows import DataFile
 from pipeline.client.following.earlyredeliveries import EarlyRedeliveries
 from pipeline.client.following.logs import ClosedLog, CursorLog, CursorSnapshot, LeaseLog, Open, RegistryLog
@@ -90,8 +90,6 @@ class SlotStreams:
     def _next(self) -> tuple[Rows | None, list[Event]]:
         events: list[Event] = []
         for backlog in list(self.backlogs):
-            if backlog.rows is None and backlog.held is None:
-                continue  # It waits for settle.
             rows, says = self._of_backlog(backlog)
             events += says
             if rows is not None:
@@ -110,7 +108,7 @@ class SlotStreams:
         except VersionGone:
             self.lose(backlog.slots)
             return None, []
-        if rows is None and backlog.is_read:
+        if backlog.state is BacklogState.READ:
             self.backlogs.remove(backlog)
             self._streams.append(_Stream(backlog.slots, backlog.version))
             return None, [CaughtUp(slot) for slot in sorted(backlog.slots)] if backlog.announces else []
@@ -287,30 +285,27 @@ class SlotFetcher:
 
     def begin_backlogs(self, event_rows: EventRows) -> None:
         """Read what is open of slots, as soon as settle has read what was said of them."""
-        waiting = [each for each in self._streams.backlogs if each.rows is None and each.held is None]
-        new = [each for each in waiting if each.still_open is None and self._covered(each)]
+        backlogs = self._streams.backlogs
+        new = [each for each in backlogs if each.state is BacklogState.WAITING and self._covered(each)]
         snapshot = self._logs.cursors.snapshot(*self._key[:2]) if new else None
         if snapshot is not None and snapshot.rows.life == self._key[2]:
             still_open = snapshot.entries(Condition.OUTSTANDING)
             self._logs.closed.add(self._key, snapshot.entries(Condition.WITHDRAWN))
             for backlog in new:
-                backlog.still_open = still_open
-        for backlog in waiting:
-            if backlog.still_open is not None:
-                try:
-                    self._begin_rows(backlog, backlog.still_open, event_rows)
-                except VersionGone:
-                    self._streams.lose(backlog.slots)
-                except Exception:
-                    # Nobody goes on in the middle of a file: another turn looks for all of it.
-                    backlog.paying, backlog.lost = None, []
-                    raise
-
-    def _begin_rows(self, backlog: Backlog, still_open: Open, event_rows: EventRows) -> None:
-        if not backlog.owed:
-            backlog.rows = self._rows(backlog, still_open)
-        elif self._is_paid(backlog, still_open, event_rows):
-            backlog.rows = careful(self._rows(backlog, still_open))
+                if backlog.owed:
+                    backlog.pay(still_open)
+                else:
+                    backlog.read(self._rows(backlog, still_open))
+        for backlog in [each for each in backlogs if each.state is BacklogState.PAYING]:
+            try:
+                if self._is_paid(backlog, event_rows):
+                    backlog.read(careful(self._rows(backlog, backlog.still_open)))
+            except VersionGone:
+                self._streams.lose(backlog.slots)
+            except Exception:
+                # Nobody goes on in the middle of a file: another turn looks for all of it.
+                backlog.paying, backlog.lost = None, []
+                raise
 
     def _begin_all(self, taken: Mapping[int, tuple[int | None, bool]], holding: Holding) -> None:
         """Read what is open of slots; by slot what is owed, and whether the lease is to be told how far this is."""
@@ -341,9 +336,9 @@ class SlotFetcher:
             left = rows.where(behind(rows, backlog.owed)) if backlog.owed else rows
             yield left.where(~backlog.exclude.held(left))
 
-    def _is_paid(self, backlog: Backlog, still_open: Open, event_rows: EventRows) -> bool:
+    def _is_paid(self, backlog: Backlog, event_rows: EventRows) -> bool:
         """Count a failure for what the last owner may have handed out; False: another turn has to read the rest."""
-        backlog.paying = backlog.paying or self._table.light(backlog, still_open)
+        backlog.paying = backlog.paying or self._table.light(backlog, backlog.still_open)
         for rows in backlog.paying:
             lost = rows.where(~behind(rows, backlog.owed))
             backlog.lost.append((lost.ledgers, lost.entries, lost.counts))
