@@ -22,7 +22,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from pipeline.client.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
-from pipeline.config.errors import VersionGone
+from pipeline.config.errors import BrokenVersion, VersionGone
 from pipeline.config.options import Options
 from pipeline.config.settings import VirtualClock
 from pipeline.delta.deltars import open_table, path_of
@@ -130,6 +130,23 @@ def test_rows_that_ingest_passed_over_are_sent_again_and_the_doctor_is_told(stag
     note(stages.root, name[1], version, rows)
     go(stages, 1)
     assert [came(stages)[payload, 0] for payload in (b"lost", b"gone", b"new")] == [1, 1, 1]
+    assert whats(stages) == set()
+
+
+def test_a_newest_version_of_the_inbox_that_a_power_cut_left_empty_is_deleted_and_sent_again(stages: Stages) -> None:
+    """As the page says where there is no copy."""
+    send(stages.root, [Message("t", b"lost")])
+    entry = max(Path(path_of(stages.root, INBOX), "_delta_log").glob("*.json"))
+    entry.write_text("")
+    stages.restart_all()
+    with pytest.raises(BrokenVersion):
+        stages.ingest()
+    entry.unlink()
+    stages.restart_all()
+    send(stages.root, [Message("t", b"lost")])
+    go(stages)
+    go(stages, 1)
+    assert came(stages)[b"lost", 0] == 1
     assert whats(stages) == set()
 
 
