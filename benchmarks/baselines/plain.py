@@ -14,8 +14,8 @@ from pipeline.config.settings import LiveClock
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.reading.arrival import ARRIVAL, in_order_of_arrival, with_place
 from pipeline.delta.warehouse import Warehouse
-from pipeline.ingest.accept import Terms
 from pipeline.ingest.accept_spark import classify, rejected_rows
+from pipeline.ingest.core.terms import Terms
 from pipeline.service.clock import TickSource, ticks
 from pipeline.service.run import Stage
 from pipeline.storage.locks import StageLock
@@ -78,16 +78,13 @@ def start_ingest(warehouse: Warehouse, options: Options) -> Stage:
 
 
 def _messages(accepted: DataFrame, now: int, batch_id: int) -> DataFrame:
-    instant = F.timestamp_millis(F.lit(now))
     numbered = accepted.coalesce(1).sortWithinPartitions("topic", "due_ms", *ARRIVAL)
     return numbered.withColumns(
         {
             "ledger_id": F.lit(batch_id),
             "entry_id": F.monotonically_increasing_id(),
-            "deliver_at": F.coalesce(
-                "deliver_at", F.when(F.col("deliver_after_ms").isNotNull(), F.timestamp_millis("deliver_ms"))
-            ),
-            "publish_time": F.coalesce("publish_time", instant),
+            "deliver_at": F.col("verdict.deliver_at"),
+            "publish_time": F.col("verdict.publish_time"),
             "due_time": F.timestamp_millis(F.greatest("due_ms", F.lit(now))),
             "parked": F.lit(False),  # noqa: FBT003 - a literal column
             "batch_id": F.lit(batch_id),

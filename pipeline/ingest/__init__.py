@@ -1,3 +1,3 @@
 """Stage 1: what is accepted, which position it gets, and the segments that the schedule reads."""
 
-__all__ = ["accept", "accept_spark", "plan", "segments", "stage"]
+__all__ = ["accept_spark", "core", "plan", "segments", "stage"]

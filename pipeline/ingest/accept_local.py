@@ -1,4 +1,4 @@
-"""A batch of ingest in this process, by whole arrays: no job is planned or started. `rules` has the rules."""
+"""A batch of ingest in this process, by whole arrays: no job is planned or started. `core.rules` has the rules."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -14,9 +14,8 @@ from pipeline.delta.checkpoints import Position
 from pipeline.delta.logs.entries import uri_name
 from pipeline.delta.reading.strangers import FOLDED, FilesBroken, too_large
 from pipeline.delta.warehouse import Place, Warehouse
-from pipeline.delta.writing.numbering import NUMBER, order_of
-from pipeline.ingest.accept import Counts, Terms
-from pipeline.ingest.rules import MESSAGE, ORDER, ROW, TIMES, arrays, reason_array
+from pipeline.ingest.core.rules import ROW, classify, in_order, message_columns
+from pipeline.ingest.core.terms import Counts, Terms
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.gather import Gathered, Texts, cuts
 from pipeline.storage.parquet import row_groups, size_of
@@ -84,11 +83,13 @@ class LocalBatch:
         return cls(terms, accepted, refused, inbox.texts, counts)
 
     def messages(self, settings: Settings) -> Iterator[pa.Table]:
-        """Rows of `messages`, in pieces that shall be files: dense in the order of `rules.ORDER`."""
-        rows = self.accepted.take(pa.array(order_of(self.accepted, ORDER)))
-        rows = rows.append_column(NUMBER, pa.array(np.arange(rows.num_rows)))
+        """Rows of `messages`, in pieces that shall be files: dense in the order of `rules.in_order`."""
+        rows, first = self.accepted.take(pa.array(in_order(self.accepted))), 0
         for piece in self._pieces(rows, settings.share(rows.num_rows)):
-            yield message_rows(piece, self.terms)
+            made, names = message_columns(piece, first, self.terms), MESSAGES.schema.names
+            columns = [made[name] if name in made else piece.column(name) for name in names]
+            yield pa.Table.from_arrays(columns, names=names)
+            first += piece.num_rows
 
     def rejected(self, more: pa.Table) -> Iterator[pa.Table]:
         """Rows of `rejected_ingest`, in pieces that shall be files; `more` rows have a reason already."""
@@ -107,17 +108,3 @@ class LocalBatch:
             for name in texts.column_names:
                 piece = piece.append_column(name, texts.column(name))
             yield piece
-
-
-def classify(rows: pa.Table, terms: Terms) -> pa.Table:
-    """Add `reason` (NULL: accepted), `published_ms`, `deliver_ms` (NULL: none asked for) and `due_ms` to inbox rows."""
-    for rule in TIMES:
-        rows = rows.append_column(rule.name, rule.array(rows, terms))
-    return rows.append_column("reason", reason_array(rows, terms))
-
-
-def message_rows(rows: pa.Table, terms: Terms) -> pa.Table:
-    """Rows of `messages` from classified rows with their texts and numbers."""
-    made = arrays(MESSAGE, rows, terms)
-    names = MESSAGES.schema.names
-    return pa.Table.from_arrays([made[name] if name in made else rows.column(name) for name in names], names=names)

@@ -1,21 +1,35 @@
-"""A batch of ingest by Spark; `rules` has the rules."""
+"""A batch of ingest by Spark: it joins, sorts, numbers and writes; what is decided is asked of the core, on executors.
+
+Only small columns leave the JVM. A text may be large, so its length is measured and its bytes are looked at there.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.pandas.functions import arrow_udf
 
 from pipeline.config.session import kept
 from pipeline.config.settings import Settings
-from pipeline.delta.writing.numbering import columns_of, in_order
-from pipeline.ingest.accept import Counts, Terms
-from pipeline.ingest.rules import MESSAGE, ORDER, TIMES, expressions, reason_column
-from pipeline.ingest.texts import refused_texts, short_topics
-from pipeline.storage.gather import TEXTS
+from pipeline.delta.reading.arrival import ARRIVAL
+from pipeline.delta.writing.numbering import NUMBER, in_order
+from pipeline.ingest.core.rules import MESSAGE, verdicts
+from pipeline.ingest.core.terms import Counts, Terms
+from pipeline.ingest.texts import refused_texts, short_topics, wrong_text
+from pipeline.storage.texts import PAYLOAD_BYTES, WRONG_TEXT
 from schemas import MESSAGES
+
+ORDER = ("topic", "due_ms", *ARRIVAL)
+"""The order in which accepted rows are numbered, as `core.rules.in_order`."""
+_VERDICT = "verdict"
+"""The column with what the core says of a row."""
+_TYPE = (
+    "struct<reason: string, due_ms: bigint, "
+    "publish_time: timestamp, deliver_at: timestamp, due_time: timestamp, parked: boolean>"
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +39,7 @@ class SparkBatch:
     Attributes:
         terms: what decides about them.
         classified: the rows. Whoever writes them reads them again.
-        small: the same without texts, persisted: what is sent may be far more than there is room for.
+        small: what orders and counts them, persisted: what is sent may be far more than there is room for.
         counts: what they are.
     """
 
@@ -39,44 +53,63 @@ class SparkBatch:
     def of(cls, inbox: DataFrame, terms: Terms) -> Iterator["SparkBatch"]:
         """Look at inbox rows with their place of arrival; they are held until the end of the block."""
         classified = classify(inbox, terms)
-        small = classified.drop(*TEXTS)
+        small = classified.select(*ORDER, "reason", f"{_VERDICT}.parked")
         with kept(small):
             yield cls(terms, classified, small, _count(small, terms))
 
     def messages(self, settings: Settings) -> DataFrame:
-        """Rows of `messages`: dense in the order of `rules.ORDER`."""
+        """Rows of `messages`: dense in the order of `ORDER`."""
         accepted, small = (each.where("reason IS NULL") for each in (self.classified, self.small))
         count = self.counts.accepted
-        numbered = in_order(accepted, columns_of(ORDER), count, settings.tasks(count), small)
-        return message_rows(numbered, self.terms)
+        return message_rows(in_order(accepted, ORDER, count, settings.tasks(count), small), self.terms)
 
     def rejected(self, more: pa.Table) -> DataFrame:
         """Rows of `rejected_ingest`; `more` rows have a reason already."""
-        rows = self.classified.where("reason IS NOT NULL")
-        rows = rows.unionByName(rows.sparkSession.createDataFrame(more), allowMissingColumns=True)
+        rows = self.classified.where("reason IS NOT NULL").select(*more.column_names)
+        rows = rows.unionByName(rows.sparkSession.createDataFrame(more))
         return rejected_rows(rows, self.terms.now, self.terms.batch_id)
 
 
 def classify(rows: DataFrame, terms: Terms) -> DataFrame:
-    """Add `reason` (NULL: accepted), `published_ms`, `deliver_ms` (NULL: none asked for) and `due_ms` to inbox rows."""
-    rows = short_topics(rows)
-    for rule in TIMES:
-        rows = rows.withColumn(rule.name, rule.spark(terms))
-    return rows.withColumn("reason", reason_column(terms))
+    """Add `reason` (NULL: accepted), `due_ms` and `verdict`, which has the columns of `core.rules.MESSAGE`."""
+    rows = short_topics(rows).withColumn(_VERDICT, _verdict(terms))
+    return rows.select("*", f"{_VERDICT}.reason", f"{_VERDICT}.due_ms")
 
 
-def _count(classified: DataFrame, terms: Terms) -> Counts:
+def _verdict(terms: Terms) -> Column:
+    """What the core says of a row. As a value of its own, beside the others: those do not leave the JVM.
+
+    No argument is a list or a map: for every row Spark measures the batch that it makes for Python, and of such columns
+    it then reads all that are in the batch already.
+    """
+    measured = {PAYLOAD_BYTES: F.octet_length("payload").cast("bigint"), WRONG_TEXT: wrong_text()}
+    names = ("topic", "publish_time", "deliver_at", "deliver_after_ms", *measured)
+
+    def of_rows(*columns: pa.Array) -> pa.Array:
+        return verdicts(pa.table(list(columns), names=names), terms)
+
+    # The stub wants the kind of function named; named, it warns.
+    of_columns = arrow_udf(of_rows, _TYPE)  # type: ignore[call-overload]
+    verdict: Column = of_columns(*(measured.get(name, F.col(name)) for name in names))
+    return verdict
+
+
+def _count(small: DataFrame, terms: Terms) -> Counts:
     """One job that materialises the batch and tells what is in it."""
-    accepted, parked = F.col("reason").isNull(), F.col("due_ms") >= terms.load_until
-    segments = F.collect_set(F.when(accepted & parked, F.floor(F.col("due_ms") / F.lit(terms.segment_ms))))
+    accepted = F.col("reason").isNull()
+    segment = F.when(accepted & F.col("parked"), F.floor(F.col("due_ms") / F.lit(terms.segment_ms)))
     express = F.count_if(accepted & (F.col("due_ms") < terms.express))
-    row = classified.agg(F.count_if(accepted), F.count_if(~accepted), segments, express).collect()[0]
+    row = small.agg(F.count_if(accepted), F.count_if(~accepted), F.collect_set(segment), express).collect()[0]
     return Counts(row[0], row[1], frozenset(row[2]), row[3])
 
 
 def message_rows(numbered: DataFrame, terms: Terms) -> DataFrame:
     """Rows of `messages` from classified rows with their numbers."""
-    made = expressions(MESSAGE, terms)
+    made = {name: F.col(f"{_VERDICT}.{name}") for name in MESSAGE} | {
+        "ledger_id": F.lit(terms.first_ledger) + F.call_function("div", F.col(NUMBER), F.lit(terms.entries)),
+        "entry_id": F.pmod(NUMBER, F.lit(terms.entries)),
+        "batch_id": F.lit(terms.batch_id),
+    }
     return numbered.select(*(made[name].alias(name) if name in made else name for name in MESSAGES.schema.names))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline.config.errors import BadSetting
 from pipeline.delta.reading.strangers import LeftOut
-from pipeline.ingest.accept import ledgers
+from pipeline.ingest.core.terms import ledgers
 from pipeline.ingest.segments import Span
 
 _KEYS = {"merged": "told"}

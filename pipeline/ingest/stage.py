@@ -33,10 +33,10 @@ from pipeline.delta.reading.strangers import FilesBroken, LeftOut, places
 from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Rows, Sink
-from pipeline.ingest.accept import Counts, Terms
 from pipeline.ingest.accept_local import NO_ROWS, LocalBatch, local_inbox
 from pipeline.ingest.accept_spark import SparkBatch
 from pipeline.ingest.changes import Changes, refused
+from pipeline.ingest.core.terms import Counts, Terms
 from pipeline.ingest.expressgate import ExpressGate
 from pipeline.ingest.inboxcolumns import check_columns
 from pipeline.ingest.plan import Plan

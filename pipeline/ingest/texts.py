@@ -1,6 +1,5 @@
 """What is wrong with the texts of rows of the inbox, for Spark; `pipeline.storage.texts` has the same for arrays."""
 
-from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import or_
 
@@ -36,15 +35,17 @@ def _properties_not_utf8() -> Column:
     return reduce(or_, map(_is_true, wrong))
 
 
-WRONG: Mapping[str, Callable[[], Column]] = {
-    TOPIC_TOO_LONG: lambda: F.octet_length("topic") > MAX_NAME_BYTES,
-    TOPIC_NOT_UTF8: lambda: ~F.is_valid_utf8("topic"),
-    KEY_TOO_LONG: lambda: F.octet_length("message_key") > MAX_KEY_BYTES,
-    KEY_NOT_UTF8: lambda: ~F.is_valid_utf8("message_key"),
-    PROPERTIES_TOO_LONG: _properties_too_long,
-    PROPERTIES_NOT_UTF8: _properties_not_utf8,
-}
-"""Whether something is wrong, by its reason, in the order in which they are asked."""
+def wrong_text() -> Column:
+    """What is wrong with the texts of a row of `inbox`, as `pipeline.storage.texts.wrong_texts`; NULL: nothing."""
+    wrong = {
+        TOPIC_TOO_LONG: F.octet_length("topic") > MAX_NAME_BYTES,
+        TOPIC_NOT_UTF8: ~F.is_valid_utf8("topic"),
+        KEY_TOO_LONG: F.octet_length("message_key") > MAX_KEY_BYTES,
+        KEY_NOT_UTF8: ~F.is_valid_utf8("message_key"),
+        PROPERTIES_TOO_LONG: _properties_too_long(),
+        PROPERTIES_NOT_UTF8: _properties_not_utf8(),
+    }
+    return F.coalesce(*(F.when(broken, F.lit(reason)) for reason, broken in wrong.items()))
 
 
 def short_topics(rows: DataFrame) -> DataFrame:

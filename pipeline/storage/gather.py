@@ -16,15 +16,11 @@ import pyarrow.parquet as pq
 from pipeline.config.routes import SIZE, NotInDriver
 from pipeline.storage.arrays import IntArray, arrow_schema, sizes
 from pipeline.storage.parquet import RowGroup, parquet_file
-from pipeline.storage.texts import MAX_NAME_BYTES, cut, wrong_texts
+from pipeline.storage.texts import MAX_NAME_BYTES, PAYLOAD_BYTES, WRONG_TEXT, cut, wrong_texts
 from schemas import INBOX, Table
 
 TEXTS = ("message_key", "properties", "payload")
 """The columns of a message that may be large."""
-PAYLOAD_BYTES = "payload_bytes"
-"""The length of the payload, a small column beside those of the table; NULL without a payload."""
-WRONG_TEXT = "wrong_text"
-"""What is wrong with the texts of a row of `inbox`, beside its small columns (`pipeline.storage.texts`)."""
 _PIECE_BYTES = 128 << 20
 """Of the texts that are written to one file."""
 

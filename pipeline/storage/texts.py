@@ -29,6 +29,10 @@ MAX_PROPERTIES_BYTES = 1 << 20
 ENTRY_BYTES = 8
 ADDED_BYTES = 32 << 10
 """Room that ingest leaves for what settle adds to a dead letter, and who puts it back."""
+PAYLOAD_BYTES = "payload_bytes"
+"""The length of the payload, a small column beside those of a table; NULL without a payload."""
+WRONG_TEXT = "wrong_text"
+"""What is wrong with the texts of a row of `inbox` (`wrong_texts`), beside its small columns."""
 
 
 def are_texts(column: Column) -> bool:

@@ -1,4 +1,4 @@
-"""Rules that stand twice, as arrays and for Spark, say the same of any row: drawn ones, hostile ones among them."""
+"""A batch comes out the same in this process and by Spark, whatever its rows are: drawn ones, and hostile ones."""
 
 from __future__ import annotations
 
@@ -14,101 +14,26 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
+from pipeline.config.settings import Settings
 from pipeline.delta.reading.arrival import ARRIVAL
 from pipeline.delta.writing.numbering import NUMBER, columns_of, in_order, order_of
 from pipeline.dispatch import release
-from pipeline.ingest import accept_local, accept_spark, rules
-from pipeline.ingest.accept import Terms
+from pipeline.ingest import accept_spark
 from pipeline.ingest.accept_local import LocalBatch
+from pipeline.ingest.core import rules
+from pipeline.ingest.core.terms import Terms
 from pipeline.maintenance import rewrite
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.gather import Gathered
-from pipeline.storage.texts import ADDED_BYTES, ENTRY_BYTES, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PROPERTIES_BYTES
-from pipeline.subscriptions.policies import PROPORTIONAL, TopicPolicies, Topics
-from pipeline.subscriptions.records import REFUSED_MS
 from schemas import INBOX, MESSAGES
+from tests.support.inboxrows import POLICIES, SELDOM, inbox_rows, known_texts, known_topics, payloads
 from tests.support.rows import T0
 from tests.support.spark import session
 from tests.support.strangers import raw, table_of
 
 US = 1_000
 T = TypeVar("T")
-# What is drawn often is drawn in several places: most rows break one rule at most.
-small = st.integers(-3, 3)
-times = st.one_of(
-    *[st.none()] * 3,
-    st.builds(lambda ms, off: ms * US + off, st.sampled_from((0, T0, FIRST_INSTANT_MS, LAST_INSTANT_MS + 1)), small),
-    st.builds(lambda ms, off: (T0 + ms) * US + off, st.sampled_from((-10_000, 5, 10_000)), st.integers(-1_001, 1_001)),
-    st.sampled_from((-(2**63), -(2**63) + 1, 2**63 - 1)),
-)
-delays = st.one_of(
-    st.none(),
-    st.builds(int.__add__, st.sampled_from((0, 10_000, LAST_INSTANT_MS)), small),
-    st.sampled_from((-(2**63), REFUSED_MS, 2**63 - 1)),
-)
-known_topics = st.sampled_from(("t", "u", "z", "é-partition-12", "\U0001f600", "\uffff")).map(str.encode)
-POLICIES = Topics(
-    {
-        "t": TopicPolicies(fixed_delay_ms=7_000),
-        "u": TopicPolicies(min_delay_ms=5, max_delay_ms=9_999),
-        "é": TopicPolicies(min_delay_ms=10_001, precision=PROPORTIONAL),
-        "z": TopicPolicies(precision=PROPORTIONAL),
-        "\U0001f600": TopicPolicies(),
-    }
-)
-topics = st.one_of(
-    *[known_topics] * 5,
-    st.none(),
-    st.sampled_from((b"", b" ", b" t ", b"\t", b"\0", "\u3000".encode())),
-    st.sampled_from((b"\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90\x80\x80", b"t\xe2\x82")),
-    st.binary(max_size=4),
-)
-known_texts = st.sampled_from((b"", b"a", b"a\0b", "é".encode()))
-keys = st.one_of(st.none(), *[known_texts] * 9, st.sampled_from((b"\xff", b"\xed\xa0\x80", b"a\xe2\x82")))
-maps = st.one_of(st.none(), *[st.dictionaries(known_texts, st.none() | known_texts, max_size=2)] * 9)
-maps |= st.dictionaries(known_texts, keys, max_size=3) | st.dictionaries(
-    keys.map(lambda key: key or b""), keys, max_size=3
-)
-payloads = st.one_of(st.none(), st.integers(0, 6).map(bytes))
-inbox_rows: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-    {
-        "topic": topics,
-        "message_key": keys,
-        "properties": maps,
-        "payload": payloads,
-        "publish_time": times,
-        "deliver_at": times,
-        "deliver_after_ms": delays,
-    }
-)
-
-_FINE: dict[str, Any] = {
-    "topic": b"z",
-    "message_key": None,
-    "properties": None,
-    "payload": None,
-    "publish_time": None,
-    "deliver_at": None,
-    "deliver_after_ms": None,
-}
-_LONG = {
-    "topic": MAX_NAME_BYTES,
-    "message_key": MAX_KEY_BYTES,
-    "properties": MAX_PROPERTIES_BYTES + ADDED_BYTES - ENTRY_BYTES,
-}
-SELDOM: list[dict[str, Any]] = [
-    _FINE | {"deliver_after_ms": -1},
-    _FINE | {"publish_time": (T0 + 10_001) * US},
-    _FINE | {"payload": bytes(5)},
-    *(
-        _FINE | {name: {b"": text * most, **more} if name == "properties" else text * most + bytes(len(more))}
-        for name, most in _LONG.items()
-        for text in (b"x", b"\xff")
-        for more in ({}, {b"y": None})
-    ),
-]
-"""Rows that break the rules which not every thousand of drawn rows breaks first."""
+TEXTS = [f"{name}_{wrong}" for name in ("topic", "key", "properties") for wrong in ("too_long", "not_utf8")]
 
 
 @cache
@@ -152,28 +77,14 @@ def in_bytes(table: pa.Table) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize(
-    "terms",
-    [
-        Terms(T0, 10_000, 4),
-        Terms(1, LAST_INSTANT_MS, 0),
-        Terms(LAST_INSTANT_MS, 0, 5),
-        Terms(T0, 10_000, 4, POLICIES),
-    ],
-    ids=str,
-)
-def test_a_row_is_accepted_or_refused_alike_and_has_the_same_times(terms: Terms) -> None:
-    """Hostile times and delays, topics that are no text, and limits at their edges; each rule is met."""
-    rows = [*drawn(inbox_rows, 1_000), *SELDOM]
-    sent = inbox(rows)
-    names = [*(rule.name for rule in rules.TIMES), "reason"]
-    in_driver = accept_local.classify(Gathered.of(INBOX, sent).rows, terms).select(names).to_pylist()
+def test_a_row_is_accepted_or_refused_alike_and_has_the_same_times() -> None:
+    """Hostile times and delays, topics that are no text, policies; each reason is met."""
+    sent, terms = inbox([*drawn(inbox_rows, 1_000), *SELDOM]), Terms(T0, 10_000, 4, POLICIES)
+    here = rules.verdicts(Gathered.of(INBOX, sent).rows, terms)
     numbered = on_spark(sent).withColumn("place", F.monotonically_increasing_id())
-    by_spark = accept_spark.classify(numbered, terms).orderBy("place").select(*names).toArrow().to_pylist()
-    both = zip(rows, in_driver, by_spark, strict=True)
-    assert [(row, array, spark) for row, array, spark in both if array != spark] == []
-    if terms.now == T0:
-        assert {row["reason"] for row in by_spark} == {None, *(rule.name for rule in rules.REFUSALS)}
+    seen = accept_spark.classify(numbered, terms).orderBy("place").select("verdict.*").toArrow()
+    assert in_bytes(seen) == in_bytes(pa.Table.from_struct_array(here))
+    assert {*seen.column("reason").to_pylist()} == {None, rules.REFUSED_BY_SOURCE, *TEXTS, *rules.REFUSALS}
 
 
 def test_refused_rows_are_listed_alike() -> None:
@@ -211,19 +122,15 @@ def test_messages_are_ordered_and_numbered_alike(tasks: int, entries: int, first
     sent = inbox([{name: value for name, value in row.items() if name != "arrival"} for row in rows])
     terms = Terms(T0, 10_000, 10, POLICIES, load_until=T0 + 5, first_ledger=first, entries=entries, batch_id=8)
 
-    small_rows = accept_local.classify(Gathered.of(INBOX, sent).rows, terms)
-    whole = small_rows.append_column(rules.ROW, pa.array(np.arange(len(rows))))
-    for name in ("message_key", "properties", "payload"):
-        whole = whole.append_column(name, sent.column(name))
-    whole = whole.take(pa.array(order_of(whole, rules.ORDER))).append_column(NUMBER, pa.array(np.arange(len(rows))))
-    in_driver = accept_local.message_rows(whole, terms).cast(arrow_schema(MESSAGES.schema))
+    pieces = LocalBatch.of(Gathered.of(INBOX, sent), terms).messages(Settings(rows_per_task=150))
+    in_driver = pa.concat_tables(pieces).cast(arrow_schema(MESSAGES.schema))
 
     arrival = [[*row["arrival"], place] for place, row in enumerate(rows)]
     placed = sent
     for name, column in zip(ARRIVAL, zip(*arrival, strict=True), strict=True):
         placed = placed.append_column(name, pa.array(column))
-    spread = accept_spark.classify(on_spark(placed), terms).repartition(3)
-    numbered = in_order(spread, columns_of(rules.ORDER), len(rows), tasks)
+    spread = accept_spark.classify(on_spark(placed), terms).repartition(3).where("reason IS NULL")
+    numbered = in_order(spread, accept_spark.ORDER, in_driver.num_rows, tasks)
     by_spark = accept_spark.message_rows(numbered, terms).orderBy("ledger_id", "entry_id").toArrow()
     assert in_bytes(in_driver) == in_bytes(by_spark.cast(arrow_schema(MESSAGES.schema)))
 

@@ -9,11 +9,14 @@ import pytest
 from tests.support.modules import Module, imports, modules, within
 from tests.unit.house.test_rooms import comes_to_load
 
-CORES = ("pipeline.dispatch.core", "pipeline.settle.core")
-VALUES = ("pipeline.subscriptions.incarnations", "pipeline.subscriptions.policies", "pipeline.config.errors")
+CORES = ("pipeline.dispatch.core", "pipeline.ingest.core", "pipeline.settle.core")
+VALUES = (
+    *(f"pipeline.subscriptions.{name}" for name in ("incarnations", "policies", "records")),
+    *(f"pipeline.config.{name}" for name in ("errors", "settings")),
+)
 """Plain records that all rooms share."""
 ARRAYS = ("numpy", "pyarrow", "pyroaring")
-ALLOWED = (*ARRAYS, "state", "schemas", "pipeline.storage.arrays", *VALUES, *CORES)
+ALLOWED = (*ARRAYS, "state", "schemas", "pipeline.storage.arrays", "pipeline.storage.texts", *VALUES, *CORES)
 OUTSIDE = {
     "datetime",
     "io",

@@ -12,8 +12,8 @@ import pytest
 
 from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import Settings
-from pipeline.ingest.accept import Terms
 from pipeline.ingest.accept_local import INBOX_ROWS, LocalBatch
+from pipeline.ingest.core.terms import Terms
 from pipeline.storage.gather import TEXTS, Gathered, cuts
 from pipeline.storage.parquet import row_groups
 from schemas import INBOX

@@ -1,9 +1,4 @@
-"""Ingest, row by row: what is accepted, when it is due, and which position it gets.
-
-There are two ways to take a batch, with the same rows: by whole arrays in the driver (`pipeline.ingest.accept_local`),
-when it is small, and by Spark (`pipeline.ingest.accept_spark`), however large it is. `pipeline.ingest.rules` has the
-rules of both.
-"""
+"""What a batch of ingest is decided by, and what it comes to."""
 
 from dataclasses import dataclass
 

@@ -1,0 +1,196 @@
+"""Ingest, row by row: what is accepted, when it is due, and which position it gets. Each rule is a function of columns.
+
+`pipeline.ingest.accept_local` applies the rules in this process, `pipeline.ingest.accept_spark` on executors. A rule of
+times may read the columns of the rules before it, a rule of refusal all of them.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
+from pipeline.ingest.core.terms import Terms
+from pipeline.storage.arrays import IntArray, first_reason, longs, ordered, ranks
+from pipeline.storage.texts import PAYLOAD_BYTES, WRONG_TEXT
+from pipeline.subscriptions.records import REFUSED_MS
+from state import proportional_deliver_at
+
+Rule: TypeAlias = Callable[[pa.Table, Terms], pa.ChunkedArray]
+"""A column that follows from others, and from the terms of the batch."""
+_FIXED, _PROPORTIONAL = "fixed_delay_ms", "proportional"
+ROW = "row"
+"""The column with the number of a row in the order of arrival."""
+_LONG = pa.int64()
+_NO_TIME, _NO_TEXT = pa.scalar(None, _LONG), pa.scalar(None, pa.string())
+
+
+def _long(value: int) -> pa.Scalar:
+    return pa.scalar(value, _LONG)
+
+
+def _ceil(rows: pa.Table, column: str) -> pa.ChunkedArray:
+    """A column of times in ms, rounded up: a timestamp has microseconds."""
+    times = rows.column(column).cast(_LONG)
+    micros = times.fill_null(0).to_numpy()
+    return pc.if_else(pc.is_valid(times), pa.array(micros // 1_000 + (micros % 1_000 > 0), _LONG), _NO_TIME)
+
+
+def _policy(rows: pa.Table, terms: Terms, name: str) -> pa.Array:
+    """What the policy of a name says to the topic of each row; NULL where there is none. Asked once for each topic."""
+    if all(getattr(each, name) is None for each in terms.topics.policies.values()):
+        return pa.nulls(rows.num_rows, _LONG)
+    coded = _coded(rows)
+    names = (
+        topic if topic is None else topic.decode(errors="surrogateescape") for topic in coded.dictionary.to_pylist()
+    )
+    values = [None if topic is None else getattr(terms.topics.of(topic), name) for topic in names]
+    return pa.array(values, _LONG).take(coded.indices)
+
+
+def _asked(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
+    """The time asked for. The clock may be a step behind the producer's: a delay never ends before it would by that."""
+    after = rows.column("deliver_after_ms")
+    allowed = pc.and_(pc.greater_equal(after, 0), pc.less_equal(after, LAST_INSTANT_MS))
+    begin = pc.max_element_wise(rows.column("published_ms"), _long(terms.now))
+    asked = pc.coalesce(_ceil(rows, "deliver_at"), pc.if_else(allowed, pc.add(begin, after), _NO_TIME))
+    if not terms.topics.policies:
+        return asked
+    return pc.if_else(pc.is_null(_policy(rows, terms, _FIXED)), asked, _NO_TIME)
+
+
+def _deliver(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
+    """Not before the topic allows it, and no more precise than it asks for."""
+    asked, published = rows.column("asked_ms"), rows.column("published_ms")
+    if not terms.topics.policies:
+        return asked
+    deliver = pc.max_element_wise(asked, pc.add(published, _policy(rows, terms, "floor_ms")))
+    trimmed = pc.is_valid(_policy(rows, terms, _PROPORTIONAL))
+    if not pc.any(trimmed).as_py():
+        return deliver
+    rounded = proportional_deliver_at(deliver.fill_null(0).to_numpy(), published.to_numpy())
+    return pc.if_else(pc.and_(trimmed, pc.is_valid(deliver)), pa.array(rounded), deliver)
+
+
+TIMES: Mapping[str, Rule] = {
+    "published_ms": lambda rows, terms: pc.coalesce(_ceil(rows, "publish_time"), _long(terms.now)),
+    "asked_ms": _asked,
+    "deliver_ms": _deliver,
+    "due_ms": lambda rows, _: pc.max_element_wise(rows.column("deliver_ms"), rows.column("published_ms"), _long(0)),
+}
+"""Publication, the delivery that the producer asks for, delivery (NULL: at once) and due time, as whole numbers of ms:
+arithmetic of timestamps overflows at the far ends of the calendar. A topic with a fixed delay asks no producer; one
+with a shortest delay puts off what comes sooner, and one with proportional precision puts off to the end of a bucket. A
+message is due at the later of publication and delivery, and not before 1970: what was due in 1900 is simply due."""
+
+
+def _coded(rows: pa.Table) -> pa.DictionaryArray:
+    return rows.column("topic").cast(pa.binary()).combine_chunks().dictionary_encode()
+
+
+def _missing_topic(rows: pa.Table, _terms: Terms) -> pa.ChunkedArray:
+    """Asked once for each topic."""
+    coded = _coded(rows)
+    blank = pa.array([not topic.strip(b" ") for topic in coded.dictionary.to_pylist()], pa.bool_())
+    return blank.take(coded.indices).fill_null(True)  # noqa: FBT003 - Arrow has no name
+
+
+def _asked_twice(rows: pa.Table, _terms: Terms) -> pa.ChunkedArray:
+    return pc.and_(*(pc.is_valid(rows.column(name)) for name in ("deliver_at", "deliver_after_ms")))
+
+
+def _out_of_range(rows: pa.Table, _terms: Terms) -> pa.ChunkedArray:
+    both = rows.column("published_ms"), rows.column("deliver_ms")
+    early, late = pc.min_element_wise(*both), pc.max_element_wise(*both)
+    return pc.or_(pc.less(early, FIRST_INSTANT_MS), pc.greater(late, LAST_INSTANT_MS))
+
+
+def _delay(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
+    """From publication to the time that was asked for; nothing is asked of a topic with a fixed delay."""
+    published, asked = rows.column("published_ms"), rows.column("asked_ms")
+    after = rows.column("deliver_after_ms")
+    if terms.topics.policies:
+        after = pc.if_else(pc.is_null(_policy(rows, terms, _FIXED)), after, _NO_TIME)
+    return pc.coalesce(after, pc.subtract(pc.max_element_wise(published, asked), published))
+
+
+def _too_late(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
+    own = _policy(rows, terms, "max_delay_ms")
+    return pc.greater(_delay(rows, terms), pc.min_element_wise(own, _long(terms.max_delay_ms)))
+
+
+REFUSED_BY_SOURCE = "refused_by_source"
+"""A source marks a row that it could not map by its delay, and says why in a property."""
+REFUSALS: Mapping[str, Rule] = {
+    "missing_topic": _missing_topic,
+    "deliver_at_and_deliver_after": _asked_twice,
+    "negative_delay": lambda rows, _: pc.less(rows.column("deliver_after_ms"), 0),
+    "time_out_of_range": _out_of_range,
+    "max_delay_exceeded": _too_late,
+    "published_in_future": lambda rows, terms: pc.greater(
+        pc.subtract(rows.column("published_ms"), terms.now), terms.max_delay_ms
+    ),
+    "payload_too_large": lambda rows, terms: pc.greater(rows.column(PAYLOAD_BYTES), terms.max_payload_bytes),
+}
+"""Why a row is refused that its source did not refuse, and whose texts are sound; the first rule that is broken counts,
+and NULL breaks none. A topic is missing when nothing is in it but spaces; times are within the years 1 to 9999; the
+delay is measured from publication, and the future from the batch's instant."""
+
+
+def classify(rows: pa.Table, terms: Terms) -> pa.Table:
+    """Add the columns of `TIMES` and `reason` (NULL: accepted) to small columns of `inbox`, in the order of arrival."""
+    for name, rule in TIMES.items():
+        rows = rows.append_column(name, rule(rows, terms))
+    by_source = pc.if_else(pc.equal(rows.column("deliver_after_ms"), _long(REFUSED_MS)), REFUSED_BY_SOURCE, _NO_TEXT)
+    broken = first_reason([(name, rule(rows, terms)) for name, rule in REFUSALS.items()])
+    return rows.append_column("reason", pc.coalesce(by_source, rows.column(WRONG_TEXT), broken))
+
+
+def in_order(rows: pa.Table) -> IntArray:
+    """The order in which accepted rows are numbered: by topic, due time and arrival.
+
+    What is due together is then a run of positions.
+    """
+    return ordered([ranks(rows, "topic"), longs(rows, "due_ms"), longs(rows, ROW)])
+
+
+def _moment(ms: pa.Scalar | pa.ChunkedArray) -> pa.Scalar | pa.ChunkedArray:
+    return pc.multiply(ms.cast(_LONG), 1_000).cast(pa.timestamp("us", "UTC"))
+
+
+def _deliver_at(rows: pa.Table, _terms: Terms) -> pa.ChunkedArray:
+    """As the producer asked for it, to the microsecond, unless the topic puts it off."""
+    asked, deliver = rows.column("asked_ms"), rows.column("deliver_ms")
+    exact = pc.coalesce(rows.column("deliver_at"), _moment(deliver))
+    return pc.if_else(pc.fill_null(pc.equal(asked, deliver), fill_value=False), exact, _moment(deliver))
+
+
+MESSAGE: Mapping[str, Rule] = {
+    "publish_time": lambda rows, terms: pc.coalesce(rows.column("publish_time"), _moment(_long(terms.now))),
+    "deliver_at": _deliver_at,
+    "due_time": lambda rows, _: _moment(rows.column("due_ms")),
+    "parked": lambda rows, terms: pc.greater_equal(rows.column("due_ms"), terms.load_until),
+}
+"""The columns of `messages` that follow from a classified row; its position follows from its place in the order."""
+
+
+def message_columns(rows: pa.Table, first: int, terms: Terms) -> dict[str, pa.ChunkedArray | pa.Array]:
+    """The columns of `messages` that differ from those of `inbox`, for rows that are numbered from `first` on."""
+    numbers = np.arange(first, first + rows.num_rows)
+    positions = {"ledger_id": terms.first_ledger + numbers // terms.entries, "entry_id": numbers % terms.entries}
+    return {
+        **{name: pa.array(column) for name, column in positions.items()},
+        **{name: rule(rows, terms) for name, rule in MESSAGE.items()},
+        "batch_id": pa.repeat(terms.batch_id, rows.num_rows),
+    }
+
+
+def verdicts(rows: pa.Table, terms: Terms) -> pa.StructArray:
+    """For each of the rows that `classify` takes its reason, its due time, and its columns of `MESSAGE`."""
+    rows = classify(rows, terms)
+    made = {name: rows.column(name) for name in ("reason", "due_ms")}
+    made |= {name: rule(rows, terms) for name, rule in MESSAGE.items()}
+    columns = [each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in made.values()]
+    return pa.StructArray.from_arrays(columns, names=list(made))
