@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pipeline.client.commanding.commands import cancel, shift
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
-from pipeline.config.errors import TableBehind
+from pipeline.config.errors import BrokenVersion, TableBehind
 from pipeline.config.options import Options
 from pipeline.config.settings import Settings
 from pipeline.config.stages import DISPATCH
@@ -29,7 +29,8 @@ from pipeline.service.rebuild import rebuild
 from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark, raise_to
-from schemas import CONSUMER_EVENTS, DELIVERIES, HELD, REJECTED_DISPATCH
+from schemas import CONSUMER_EVENTS, DELIVERIES, HELD, REJECTED_DISPATCH, Table
+from tests.support.examined import sound, wrong
 from tests.support.stream import at, message
 from tests.support.without_jvm import VIRTUAL, Stages
 
@@ -270,9 +271,48 @@ def test_what_was_left_out_does_not_come_though_users_deleted_the_rows_that_say_
     reasons = job.reasons()
     assert reasons == ["cancelled", "expired", "rescheduled", "suppressed"]
     open_table(job.root, REJECTED_DISPATCH).delete()
+    assert wrong(job.root) == {("not_delivered", f"t/{name}") for name in ("s", "moved", "late", "guarded")}
     job.rebuild()
     job.go(41)
+    sound(job.root)
     first = Counter((name, "first", 0) for name in ("s", "moved", "late", "guarded"))
     assert (job.came(), job.reasons()) == (first, reasons)
     job.go(80)
     assert job.came() == first + Counter({("moved", "gone", 0): 1})
+
+
+def test_of_two_checkpoints_that_end_at_one_place_all_comes_once(job: Job) -> None:
+    """A new checkpoint that only lets go of what was held ends where the old one did, by batches of lower numbers."""
+    job.subscribe(s=Policies(), paused=Policies(paused=True))
+    job.go(1, "first")
+    job.go(2, "second")
+    job.rebuild()
+    assert set_policy(job.root, "t", "paused", paused=False)
+    job.go(3, death="dispatch.held")
+    job.lose_notes()
+    job.rebuild()
+    job.go(4)
+    wanted = Counter((name, each, 0) for name in ("s", "paused") for each in ("first", "second"))
+    assert job.came() == wanted
+    job.rebuild()
+    job.go(5)
+    assert job.came() == wanted
+
+
+@pytest.mark.parametrize("table", [DELIVERIES, HELD], ids=lambda table: table.name)
+def test_a_newest_entry_that_a_power_cut_left_empty_is_deleted_and_dispatch_rebuilt(job: Job, table: Table) -> None:
+    """As the page says of `BrokenVersion` without a copy."""
+    job.subscribe(s=Policies(), paused=Policies(paused=True))
+    job.go(1, "first")
+    job.go(2, "second")
+    entry = max(Path(job.root, table.name, "_delta_log").glob("*.json"))
+    entry.write_text("")
+    job.stages.restart_all()
+    with pytest.raises(BrokenVersion):
+        job.stages.start(DISPATCH)
+    entry.unlink()
+    job.rebuild()
+    job.go(3)
+    assert set_policy(job.root, "t", "paused", paused=False)
+    job.go(4)
+    assert job.came() == Counter((name, each, 0) for name in ("s", "paused") for each in ("first", "second"))
