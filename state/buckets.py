@@ -8,9 +8,7 @@ width and then to a coarse one is the same as rounding up to the coarse one at o
 from __future__ import annotations
 
 import operator
-from bisect import bisect_left
 from dataclasses import dataclass
-from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -26,7 +24,6 @@ MAX_TIME = 253_402_300_799_999
 MAX_TICK = 1 << 41
 """About 69 years, in ms: a wider bucket serves nobody, and keys stay far from overflow."""
 MAX_BITS = 41
-_LONGEST = 1 << 54
 """No two times that a timestamp can hold are so many ms apart."""
 
 
@@ -130,16 +127,6 @@ def proportional_tick(delay_ms: int) -> int:
     (log 60 / log 1440 = 0.563); nine sixteenths needs square roots only, which IEEE 754 rounds alike everywhere.
     """
     return int(_proportional_ticks(np.asarray([max(int(delay_ms), 0)]))[0])
-
-
-@cache
-def proportional_widths() -> tuple[tuple[int, int], ...]:
-    """The rule as steps: from which delay (ms) on buckets are how wide (ms), the shortest delay first.
-
-    Below the first step a bucket has 1 ms. For engines that have no such arithmetic.
-    """
-    widths = (1 << bits for bits in range(1, tick_bits(proportional_tick(_LONGEST)) + 1))
-    return tuple((bisect_left(range(_LONGEST), width, key=proportional_tick), width) for width in widths)
 
 
 def proportional_deliver_at(deliver_ats: IntArray, publish_times: IntArray, tick_ms: int = 1) -> IntArray:

@@ -248,9 +248,8 @@ def check_number(name: str, value: int | None, low: int, high: int) -> None:
 
 TOPIC = "topic"
 """The type of such a line."""
-PARTITION = r"-partition-([0-9]{1,9})\z"
-"""What the names of partitions end with, as Java spells it; a longer number is no partition's."""
-_PARTITION = re.compile(PARTITION.replace(r"\z", r"\Z"))
+_PARTITION = re.compile(r"-partition-([0-9]{1,9})\Z")
+"""What the names of partitions end with; a longer number is no partition's."""
 EXACT, PROPORTIONAL = PRECISIONS = ("exact", "proportional")
 LINES = f"subscription = '' AND type = '{TOPIC}' AND NOT active AND topic IS NOT NULL"
 """SQL: which lines of the registry are of topics."""

@@ -13,7 +13,6 @@ from state import (
     bucket_width,
     proportional_deliver_at,
     proportional_tick,
-    proportional_widths,
     segment_start,
     tick_bits,
     trim_down,
@@ -228,16 +227,6 @@ def test_a_proportional_time_is_not_finer_than_the_tick_that_is_asked_for() -> N
     rounded = proportional_deliver_at(np.asarray([10_001, 10_001]), np.asarray([10_000, 20_000]), tick_ms=1000)
     assert rounded.tolist() == [10_240, 10_240]
     assert proportional_deliver_at(np.asarray([10_001]), np.asarray([20_000])).tolist() == [10_001]
-
-
-def test_the_steps_of_the_rule_say_the_same_as_the_rule() -> None:
-    """At each step the bucket gets wider, a millisecond before it is as wide as before, and there are no others."""
-    steps = dict(proportional_widths())
-    assert list(steps.values()) == [1 << bits for bits in range(1, len(steps) + 1)]
-    for least, width in steps.items():
-        assert bucket_width(proportional_tick(least)) == width
-        assert bucket_width(proportional_tick(least - 1)) == width // 2
-    assert max(steps.values()) == bucket_width(proportional_tick(1 << 54))
 
 
 # ---- errors
