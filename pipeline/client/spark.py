@@ -5,18 +5,15 @@ Nothing here loads Spark: whoever has a DataFrame has loaded it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol
+from datetime import datetime, timedelta
+from typing import Protocol, Unpack
 
 import pyarrow as pa
 
 from pipeline.client.commanding import commands
-from pipeline.client.commanding.commands import Command
+from pipeline.client.commanding.commands import Command, HowGiven
 from pipeline.client.consuming import acknowledging
 from pipeline.client.consuming.acknowledging import SETTLED_BY
-
-P = ParamSpec("P")
 
 
 class Rows(Protocol):
@@ -65,20 +62,84 @@ def negative_acknowledge(deliveries: Rows, root: str, delay_ms: int | None = Non
     return acknowledging.negative_acknowledge(root, deliveries.select(*SETTLED_BY).toArrow(), delay_ms)
 
 
-def _over(give: Callable[Concatenate[str, P], Command]) -> Callable[Concatenate[Rows, str, P], Command]:
-    """A command over messages that Spark has chosen: by joins with other tables, by the payload, by the ten million.
+def cancel(messages: Rows, root: str, topic: str, subscription: str | None = None, **how: Unpack[HowGiven]) -> Command:
+    """Cancel messages that Spark has chosen: by joins with other tables, by the payload, by the ten million.
 
-    The columns `ledger_id` and `entry_id` of the rows come into the driver, 16 bytes a row. What is not pending, or is
-    of another topic, counts for nothing. The root is a path that this process reaches without Spark.
+    The columns `ledger_id` and `entry_id` come into the driver, 16 bytes a row. What is not pending counts for nothing.
+
+    Args:
+        messages: rows of the table `messages`, with `ledger_id` and `entry_id`.
+        root: the warehouse, by a path that this process reaches without Spark.
+        topic: their topic; rows of another one count for nothing.
+        subscription: for this one only; None: for all that the topic has now.
+        **how: see `HowGiven`.
+
+    Raises:
+        NoWarehouse: the folder lacks a table.
+        SubscriptionNotFound: there is no such subscription, or none at all.
+        BadValue: a position is no whole number from 0 on; a text is not Unicode.
+        StillConflicting: other writers were faster every time; nothing was written.
     """
-
-    @wraps(give)
-    def given(messages: Rows, root: str, /, *args: P.args, **how: P.kwargs) -> Command:
-        places = messages.select("ledger_id", "entry_id").toArrow()
-        return give(root, *args, positions=places, **how)
-
-    return given
+    return commands.cancel(root, topic, subscription, positions=_places(messages), **how)
 
 
-cancel, reschedule = _over(commands.cancel), _over(commands.reschedule)
-shift, release_now = _over(commands.shift), _over(commands.release_now)
+def reschedule(
+    messages: Rows, root: str, topic: str, subscription: str | None = None, *, to: datetime, **how: Unpack[HowGiven]
+) -> Command:
+    """Give messages that Spark has chosen another due time, as `cancel` cancels them.
+
+    Args:
+        messages: as for `cancel`.
+        root: the same.
+        topic: the same.
+        subscription: the same.
+        to: when they are due, with a time zone.
+        **how: see `HowGiven`.
+
+    Raises:
+        BadValue: as for `cancel`; or the time has no zone, or no clock shows it.
+        NoWarehouse, SubscriptionNotFound, StillConflicting: as for `cancel`.
+    """
+    return commands.reschedule(root, topic, subscription, to=to, positions=_places(messages), **how)
+
+
+def shift(
+    messages: Rows, root: str, topic: str, subscription: str | None = None, *, span: timedelta, **how: Unpack[HowGiven]
+) -> Command:
+    """Let messages that Spark has chosen come later by a span of time, or earlier by a negative one.
+
+    Args:
+        messages: as for `cancel`.
+        root: the same.
+        topic: the same.
+        subscription: the same.
+        span: how much later, in whole milliseconds.
+        **how: see `HowGiven`.
+
+    Raises:
+        BadValue: as for `cancel`; or the span is none, or leads beyond the year 9999.
+        NoWarehouse, SubscriptionNotFound, StillConflicting: as for `cancel`.
+    """
+    return commands.shift(root, topic, subscription, span=span, positions=_places(messages), **how)
+
+
+def release_now(
+    messages: Rows, root: str, topic: str, subscription: str | None = None, **how: Unpack[HowGiven]
+) -> Command:
+    """Let messages that Spark has chosen come now.
+
+    Args:
+        messages: as for `cancel`.
+        root: the same.
+        topic: the same.
+        subscription: the same.
+        **how: see `HowGiven`.
+
+    Raises:
+        NoWarehouse, SubscriptionNotFound, BadValue, StillConflicting: as for `cancel`.
+    """
+    return commands.release_now(root, topic, subscription, positions=_places(messages), **how)
+
+
+def _places(messages: Rows) -> pa.Table:
+    return messages.select("ledger_id", "entry_id").toArrow()

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pipeline.client.commanding.inforce import Chosen, Named, at_work
 from pipeline.client.commanding.outcomes import remaining
 from pipeline.client.commanding.selecting import Selection, choose, selection
+from pipeline.client.options import refuse
 from pipeline.config.errors import BadValue, check_text
 from pipeline.delta.deltars import append, open_table, quoted
 from pipeline.storage.arrays import IntArray, arrow_schema, completed, longs
@@ -242,6 +243,7 @@ def undo(root: str, command_id: str, **how: Unpack[HowGiven]) -> Command:
         BadValue: a text is not Unicode.
         StillConflicting: others wrote at the same time, every time; nothing was written.
     """
+    refuse({}, how, HowGiven.__optional_keys__)
     for name, text in (("command_id", command_id), ("by", how.get("by")), ("reason", how.get("reason"))):
         check_text(name, text)
     return _written(root, UNDO, remaining(root, command_id), {"undoes": command_id}, how)
@@ -256,6 +258,7 @@ def _chosen(root: str, topic: str, subscription: str | None, how: HowCommanded) 
     Raises:
         BadValue: there is not one of key, condition and positions; or one of them cannot be followed.
     """
+    refuse({}, how, HowCommanded.__optional_keys__)
     _check_one(how)
     texts = (("topic", topic), ("subscription", subscription), ("by", how.get("by")), ("reason", how.get("reason")))
     for name, text in texts:

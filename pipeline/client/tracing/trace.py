@@ -9,6 +9,7 @@ from typing import TypedDict, Unpack
 from pipeline.client.commanding.retries import waiting
 from pipeline.client.following.logs import CursorLog
 from pipeline.client.heldback import is_held
+from pipeline.client.options import refuse
 from pipeline.client.subscribing.deadletters import letters_of
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import subscriptions
@@ -226,6 +227,7 @@ def trace(root: str, topic: str, subscription: str | None = None, **how: Unpack[
         NoWarehouse: the folder lacks a table.
         BadValue: neither key nor position, or both; a text is not Unicode; the limit is not positive.
     """
+    refuse({}, how, HowTraced.__optional_keys__)
     key, position, limit = how.get("key"), how.get("position"), how.get("limit", 20)
     for name, text in (("topic", topic), ("key", key), ("subscription", subscription)):
         check_text(name, text)

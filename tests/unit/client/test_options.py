@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client import schema
+from pipeline.client import schema, spark
 from pipeline.client.client import Client
+from pipeline.client.commanding.commands import undo
 from pipeline.client.exceptions import InvalidConfiguration, InvalidMessage, InvalidTopicName, InvalidUrl
 from pipeline.config.errors import NoWarehouse
 from tests.support.producing import inbox, payloads
@@ -84,3 +89,28 @@ def test_a_topic_needs_a_name_and_a_warehouse(client: Client, tmp_path: Path) ->
             client.create_producer(topic)
     with pytest.raises(NoWarehouse):
         Client(str(tmp_path / "nowhere")).create_producer("t")
+
+
+def test_an_option_that_is_not_there_is_refused_by_whatever_takes_options(root: str, client: Client) -> None:
+    """A dry run that was misspelt was a cancel."""
+    when = datetime.now(UTC)
+    places = pa.table({"ledger_id": [0], "entry_id": [0]})
+    chosen = SimpleNamespace(select=lambda *_: SimpleNamespace(toArrow=lambda: places))
+    calls: list[Callable[..., object]] = [
+        partial(client.create_producer, "t"),
+        partial(client.create_producer("t").send, b"x"),
+        partial(client.create_producer("t").send_async, b"x", None),
+        partial(client.subscribe, "t", "s"),
+        partial(client.trace, "t", key="k"),
+        partial(client.cancel, "t", where="true"),
+        partial(client.reschedule, "t", where="true", to=when),
+        partial(client.shift, "t", where="true", span=timedelta(1)),
+        partial(client.release_now, "t", where="true"),
+        partial(client.undo, "one"),
+        partial(undo, root, "one"),
+        partial(spark.cancel, messages=chosen, root=root, topic="t"),
+        partial(spark.release_now, messages=chosen, root=root, topic="t"),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="dryrun"):
+            call(dryrun=True)
