@@ -53,6 +53,8 @@ class Build(build_py):
         if not self.editable_mode:
             text = installed(PUBLIC.read_text(encoding="utf-8"))
             Path(self.build_lib, NAME, "__init__.py").write_text(text, encoding="utf-8")
+            # What it says of types counts for those who use it (PEP 561).
+            Path(self.build_lib, NAME, "py.typed").touch()
 
 
 packages = [*find_packages(include=[pattern for name in FOLDERS for pattern in (name, f"{name}.*")]), "conf"]

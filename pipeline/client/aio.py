@@ -21,6 +21,7 @@ from pipeline.client.consuming import consumer
 from pipeline.client.consuming.batch import Batch
 from pipeline.client.exceptions import MemoryBufferIsFull, ProducerQueueIsFull
 from pipeline.client.message import Message, MessageId
+from pipeline.client.options import spelled_out
 from pipeline.client.producing import producer
 from pipeline.client.producing.producer import How
 from pipeline.client.producing.rows import HowProduced
@@ -149,6 +150,7 @@ class Producer(_Wraps[producer.Producer]):
         super().__init__(made)
         self._blocks = blocks
 
+    @spelled_out(How)
     async def send(self, content: object, **how: Unpack[How]) -> MessageId:
         """Send a message; done when the store has it. Many may be under way: they share commits.
 
@@ -277,6 +279,7 @@ class Client(_Wraps[client.Client]):
 
     __init__ = _constructed(client.Client)
 
+    @spelled_out(HowProduced)
     async def create_producer(
         self, topic: str, producer_name: str | None = None, schema: Schema = _BYTES, **how: Unpack[HowProduced]
     ) -> Producer:

@@ -20,7 +20,7 @@ from pipeline.client.consuming.consumers import engine_of, listen_to, open_consu
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.exceptions import OperationNotSupported
 from pipeline.client.message import MessageId
-from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, READER, refuse
+from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, READER, refuse, spelled_out
 from pipeline.client.producing.limits import Bounds
 from pipeline.client.producing.producer import Producer, Route
 from pipeline.client.producing.rows import HowProduced, Sender, sender_of
@@ -91,6 +91,7 @@ class Client(SetsPolicies, Commander, Closing):
         self._consumers = weakref.WeakSet[Consumer]()
         self._looks = weakref.WeakKeyDictionary[Producer | Consumer | Reader, _Recurring]()
 
+    @spelled_out(HowProduced)
     def create_producer(
         self, topic: str, producer_name: str | None = None, schema: Schema = _BYTES, **how: Unpack[HowProduced]
     ) -> Producer:
@@ -130,6 +131,7 @@ class Client(SetsPolicies, Commander, Closing):
             self._looks[made] = _Recurring(_LOOK_S, lambda: route.grow(topic_partitions(self._root, topic), make))
         return made
 
+    @spelled_out(HowConsumed)
     def subscribe(
         self,
         topic: str | list[str] | re.Pattern[str],
@@ -247,6 +249,7 @@ class Client(SetsPolicies, Commander, Closing):
             made.listen(reader_listener)
         return made
 
+    @spelled_out(HowTraced)
     def trace(self, topic: str, subscription_name: str | None = None, **how: Unpack[HowTraced]) -> list[Trace]:
         """The history of messages with a key, the newest of them, or of the message at a position; the oldest first.
 

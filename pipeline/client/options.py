@@ -5,7 +5,9 @@ Their defaults are taken, so that a program that spells them out moves over as i
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
+from inspect import Parameter, Signature, cleandoc, signature
+from typing import Any, TypeVar
 
 from pipeline.client.choices import (
     BatchingType,
@@ -16,6 +18,7 @@ from pipeline.client.choices import (
 )
 from pipeline.client.exceptions import InvalidConfiguration
 
+F = TypeVar("F", bound=Callable[..., Any])
 Refused = Mapping[str, tuple[object, str]]
 """For each option the value that changes nothing, and why there is no other."""
 
@@ -95,3 +98,38 @@ def refuse(refused: Refused, given: Mapping[str, object], known: Container[str] 
         neutral, why = refused[name]
         if value is not None and value != neutral:
             raise InvalidConfiguration(name, value, why)
+
+
+class _Unsaid:
+    """The default of an option that may be left out, as `help` shows it."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+_UNSAID = _Unsaid()
+
+
+def spelled_out(*dictionaries: type) -> Callable[[F], F]:
+    """Let `help` and `inspect` show the options of a function by their names, with what each means, not as `**how`.
+
+    Args:
+        dictionaries: the typed dictionaries whose fields the options are.
+    """
+    kinds = {name: kind for each in dictionaries for name, kind in each.__annotations__.items()}
+    options = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=_UNSAID, annotation=getattr(kind, "__forward_arg__", kind))
+        for name, kind in kinds.items()
+    ]
+    meanings = [cleandoc(each.__doc__ or "") for each in dictionaries]
+
+    def decorated(function: F) -> F:
+        own = signature(function)
+        stated = [each for each in own.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+        whole = Signature([*stated, *options], return_annotation=own.return_annotation)
+        text = "\n\n".join([cleandoc(function.__doc__ or ""), *meanings])
+        vars(function).update(__signature__=whole)
+        function.__doc__ = text
+        return function
+
+    return decorated

@@ -14,6 +14,7 @@ from pipeline.client.commanding import commands
 from pipeline.client.commanding.commands import Command, HowGiven
 from pipeline.client.consuming import acknowledging
 from pipeline.client.consuming.acknowledging import SETTLED_BY
+from pipeline.client.options import spelled_out
 
 
 class Rows(Protocol):
@@ -62,6 +63,7 @@ def negative_acknowledge(deliveries: Rows, root: str, delay_ms: int | None = Non
     return acknowledging.negative_acknowledge(root, deliveries.select(*SETTLED_BY).toArrow(), delay_ms)
 
 
+@spelled_out(HowGiven)
 def cancel(messages: Rows, root: str, topic: str, subscription: str | None = None, **how: Unpack[HowGiven]) -> Command:
     """Cancel messages that Spark has chosen: by joins with other tables, by the payload, by the ten million.
 
@@ -83,6 +85,7 @@ def cancel(messages: Rows, root: str, topic: str, subscription: str | None = Non
     return commands.cancel(root, topic, subscription, positions=_places(messages), **how)
 
 
+@spelled_out(HowGiven)
 def reschedule(
     messages: Rows, root: str, topic: str, subscription: str | None = None, *, to: datetime, **how: Unpack[HowGiven]
 ) -> Command:
@@ -103,6 +106,7 @@ def reschedule(
     return commands.reschedule(root, topic, subscription, to=to, positions=_places(messages), **how)
 
 
+@spelled_out(HowGiven)
 def shift(
     messages: Rows, root: str, topic: str, subscription: str | None = None, *, span: timedelta, **how: Unpack[HowGiven]
 ) -> Command:
@@ -123,6 +127,7 @@ def shift(
     return commands.shift(root, topic, subscription, span=span, positions=_places(messages), **how)
 
 
+@spelled_out(HowGiven)
 def release_now(
     messages: Rows, root: str, topic: str, subscription: str | None = None, **how: Unpack[HowGiven]
 ) -> Command:

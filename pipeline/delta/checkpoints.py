@@ -186,6 +186,11 @@ class Checkpoint:
         return range(min(found), max(found) + 1) if found else range(0)
 
     @property
+    def begun(self) -> bool:
+        """Whether the query has planned a batch, or goes on from the tables."""
+        return bool(self.batches()) or self.origin != Origin()
+
+    @property
     def done(self) -> int | None:
         """The last batch that is done; None: there is none."""
         return max((int(name) for name in self._files.names(f"{self.path}/commits") if name.isdigit()), default=None)

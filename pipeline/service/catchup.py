@@ -30,8 +30,7 @@ class CatchUp:
         self._ingest, self._newest, self._clock = ingest, newest, clock
         self._version, self._begun, self._last_ms = newest(), clock(), sys.maxsize
         self._progress, self._since = ingest.version, self._begun
-        # The first version made the table.
-        self._is_over = self._version <= 0
+        self._is_over = False
 
     @classmethod
     def of(cls, warehouse: Warehouse) -> "CatchUp":

@@ -242,7 +242,7 @@ class LiveInstants(NoInstants):
             is_held: whether the clock stands still for now.
         """
         super().__init__(wakes)
-        self._is_held = is_held
+        self._is_held, self._is_warm = is_held, False
         self._clock, self.start, self._far = clock, start, False
         self._wall = SteadyClock(clock.max_jump_ms)
 
@@ -257,7 +257,10 @@ class LiveInstants(NoInstants):
             ClockJumped: the wall clock was set, by more than `max_jump_ms`.
         """
         wall = self._wall.ms()
-        instant = last if self._is_held() else next_instant(last, wall, self._clock)
+        instant = next_instant(last, wall, self._clock)
+        if self._is_held():
+            # One batch meanwhile: it starts the workers, loads the state, and lets go what the next one would anyway.
+            instant, self._is_warm = last + (not self._is_warm), True
         if self._far and instant == last:
             # An instant is the watermark from the next batch on: what waited while the clock stood waits no longer.
             instant += 1

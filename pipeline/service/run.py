@@ -27,7 +27,7 @@ from pipeline.schedule import keys
 from pipeline.schedule import stage as schedule
 from pipeline.schedule.stage import Schedule
 from pipeline.service.catchup import CatchUp
-from pipeline.service.clock import TickSource, Wakes, ticks, work_ticks
+from pipeline.service.clock import TickSource, Wakes, never, ticks, work_ticks
 from pipeline.service.currentbatch import AtWork, memory_ended
 from pipeline.service.outages import Wait, no_answer
 from pipeline.service.settling import Query, SettleLoop
@@ -237,9 +237,10 @@ def _parts(
         # An instant of the virtual clock is one release, so what came with it is one batch.
         most = settings.max_bytes if isinstance(options.clock, LiveClock) else None
         segments = warehouse.follow(SEGMENTS, origin.position, settings.max_files, most)
-        held = CatchUp.of(warehouse)
+        # A state that was never begun holds nothing that could come too soon.
+        is_held = CatchUp.of(warehouse).lasts if checkpoint.begun else never
         asking, instants = a_step_ahead(options.clock), warehouse.instants(stage)
-        clock = ticks(warehouse.spark, asking, instants, origin.instant, wakes, held.lasts)
+        clock = ticks(warehouse.spark, asking, instants, origin.instant, wakes, is_held)
         rows = schedule.releases(
             schedule.of_rebuild(segments, origin.rebuilt), clock.stream(), keys.shards(warehouse.spark)
         )

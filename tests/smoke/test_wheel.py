@@ -40,6 +40,15 @@ print(delayline.send("warehouse", [delayline.OutgoingMessage("orders", b"pay", d
 print(*(f"{each.topic} {each.name}" for each in delayline.subscriptions("warehouse")))
 """
 
+PROGRAM = """
+import delayline
+
+with delayline.Client("warehouse") as client:
+    sent: delayline.MessageId = client.create_producer("orders").send(b"pay")
+    command = client.cancel("orders", where="true", dry_run=True)
+    print(delayline.__version__, sent, command.selection.count)
+"""
+
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -84,12 +93,24 @@ def test_the_wheel_brings_one_name_only(environment: Path) -> None:
     listed = run([sys.executable, "-m", "zipfile", "--list", str(wheel)], environment).splitlines()[1:]
     tops = {line.split("/")[0] for line in listed}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"delayline"}
+    assert any(line.startswith("delayline/py.typed ") for line in listed)
 
 
 def test_a_producer_works_beside_packages_of_the_same_names(environment: Path) -> None:
     """`import delayline` is the door of the client."""
     python = environment / "env" / "bin" / "python"
     assert run([str(python), "-c", PRODUCER], environment).splitlines() == ["1", "orders checkout"]
+
+
+@pytest.mark.soak
+def test_a_program_is_checked_by_the_types_of_the_package(environment: Path) -> None:
+    """What the package says of types counts, also of options that stand in a typed dictionary."""
+    python, program = environment / "env" / "bin" / "python", environment / "program.py"
+    program.write_text(PROGRAM)
+    assert "Success" in run([str(python), "-m", "mypy", "--strict", program.name], environment)
+    program.write_text(PROGRAM.replace("dry_run=True", "dryrun=True").replace('b"pay"', 'b"pay", partition_key=7'))
+    with pytest.raises(AssertionError, match=r"(?s)partition_key.*dryrun.*Found 2 errors"):
+        run([str(python), "-m", "mypy", "--strict", program.name], environment)
 
 
 def followed(environment: Path, page: Path) -> str:

@@ -7,13 +7,15 @@ from typing import Unpack
 
 from pipeline.client.checks import Opened, checked_topic
 from pipeline.client.commanding import commands
-from pipeline.client.commanding.commands import Command, HowCommanded
+from pipeline.client.commanding.commands import Command, HowCommanded, HowGiven
 from pipeline.client.commanding.outcomes import Outcome, outcomes
+from pipeline.client.options import spelled_out
 
 
 class Commander(Opened):
     """Gives commands over messages that wait."""
 
+    @spelled_out(HowGiven, HowCommanded)
     def cancel(self, topic: str, subscription_name: str | None = None, **how: Unpack[HowCommanded]) -> Command:
         """Cancel messages of a topic that wait, for their first delivery or to come again after they failed.
 
@@ -33,6 +35,7 @@ class Commander(Opened):
         with self._answering():
             return commands.cancel(self._root, checked_topic(topic), subscription_name, **how)
 
+    @spelled_out(HowGiven, HowCommanded)
     def reschedule(
         self, topic: str, subscription_name: str | None = None, *, to: datetime, **how: Unpack[HowCommanded]
     ) -> Command:
@@ -51,6 +54,7 @@ class Commander(Opened):
         with self._answering():
             return commands.reschedule(self._root, checked_topic(topic), subscription_name, to=to, **how)
 
+    @spelled_out(HowGiven, HowCommanded)
     def shift(
         self, topic: str, subscription_name: str | None = None, *, span: timedelta, **how: Unpack[HowCommanded]
     ) -> Command:
@@ -69,6 +73,7 @@ class Commander(Opened):
         with self._answering():
             return commands.shift(self._root, checked_topic(topic), subscription_name, span=span, **how)
 
+    @spelled_out(HowGiven, HowCommanded)
     def release_now(self, topic: str, subscription_name: str | None = None, **how: Unpack[HowCommanded]) -> Command:
         """Let messages of a topic that wait come now; arguments and errors are those of `cancel`."""
         with self._answering():

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pipeline.client.commanding.inforce import Chosen, Named, at_work
 from pipeline.client.commanding.outcomes import remaining
 from pipeline.client.commanding.selecting import Selection, choose, selection
-from pipeline.client.options import refuse
+from pipeline.client.options import refuse, spelled_out
 from pipeline.config.errors import BadValue, check_text
 from pipeline.delta.deltars import append, open_table, quoted
 from pipeline.storage.arrays import IntArray, arrow_schema, completed, longs
@@ -127,6 +127,7 @@ class HowCommanded(HowGiven, total=False):
     positions: pa.Table | None
 
 
+@spelled_out(HowGiven, HowCommanded)
 def cancel(root: str, topic: str, subscription: str | None = None, **how: Unpack[HowCommanded]) -> Command:
     """Cancel messages that wait for their first delivery, or that failed and wait to come again, by one commit.
 
@@ -152,6 +153,7 @@ def cancel(root: str, topic: str, subscription: str | None = None, **how: Unpack
     return _written(root, CANCEL, named, {"asked": _asked(how)}, how)
 
 
+@spelled_out(HowGiven, HowCommanded)
 def reschedule(
     root: str, topic: str, subscription: str | None = None, *, to: datetime, **how: Unpack[HowCommanded]
 ) -> Command:
@@ -179,6 +181,7 @@ def reschedule(
     return _move(root, topic, subscription, RESCHEDULE, lambda due: np.full(len(due), at), how)
 
 
+@spelled_out(HowGiven, HowCommanded)
 def shift(
     root: str, topic: str, subscription: str | None = None, *, span: timedelta, **how: Unpack[HowCommanded]
 ) -> Command:
@@ -209,6 +212,7 @@ def shift(
     return _move(root, topic, subscription, SHIFT, then, how)
 
 
+@spelled_out(HowGiven, HowCommanded)
 def release_now(root: str, topic: str, subscription: str | None = None, **how: Unpack[HowCommanded]) -> Command:
     """Let messages that wait come now, by one commit.
 
@@ -225,6 +229,7 @@ def release_now(root: str, topic: str, subscription: str | None = None, **how: U
     return _move(root, topic, subscription, RELEASE, lambda due: np.minimum(due, now), how)
 
 
+@spelled_out(HowGiven)
 def undo(root: str, command_id: str, **how: Unpack[HowGiven]) -> Command:
     """Take a command back, for those of its messages that it can be taken back for.
 

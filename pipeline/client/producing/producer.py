@@ -16,7 +16,7 @@ from pipeline.client.checks import Closing, span_ms
 from pipeline.client.choices import PartitionsRoutingMode
 from pipeline.client.exceptions import ClientError, InvalidMessage, MemoryBufferIsFull, ProducerQueueIsFull, Result
 from pipeline.client.message import RESERVED, MessageId
-from pipeline.client.options import SEND, refuse
+from pipeline.client.options import SEND, refuse, spelled_out
 from pipeline.client.producing.limits import Bounds, check_texts
 from pipeline.client.producing.queue import Queue
 from pipeline.client.producing.rows import Content, Done, Sender
@@ -128,6 +128,7 @@ class Producer(Closing):
         """Whether it takes messages. There is no connection: it does until it is closed."""
         return not self._closed
 
+    @spelled_out(How)
     def send(self, content: object, **how: Unpack[How]) -> MessageId:
         """Send a message; wait until the store has it.
 
@@ -151,6 +152,7 @@ class Producer(Closing):
         self.put(content, answer.take, how, hurry=True)
         return answer.wait()
 
+    @spelled_out(How)
     def send_async(self, content: object, callback: Callback | None, **how: Unpack[How]) -> None:
         """Send a message in the background.
 

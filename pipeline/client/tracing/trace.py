@@ -9,7 +9,7 @@ from typing import TypedDict, Unpack
 from pipeline.client.commanding.retries import waiting
 from pipeline.client.following.logs import CursorLog
 from pipeline.client.heldback import is_held
-from pipeline.client.options import refuse
+from pipeline.client.options import refuse, spelled_out
 from pipeline.client.subscribing.deadletters import letters_of
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import subscriptions
@@ -211,6 +211,7 @@ class HowTraced(TypedDict, total=False):
     limit: int
 
 
+@spelled_out(HowTraced)
 def trace(root: str, topic: str, subscription: str | None = None, **how: Unpack[HowTraced]) -> list[Trace]:
     """The history of the newest messages with a key, or of the message at a position; the oldest of them first.
 

@@ -240,9 +240,10 @@ def test_a_clock_that_could_not_work_is_refused(wrong: dict[str, int]) -> None:
 
 
 def test_a_clock_that_is_held_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes on from where it stood, in its steps, when nobody holds it any more."""
-    wall, holds = Wall(monkeypatch), [True, True]
+    """But for a millisecond, so that there is a batch meanwhile; then it goes on in its steps."""
+    wall, holds = Wall(monkeypatch), [True, True, True]
     clock = LiveClock(lookahead_ms=0, resolution_ms=1_000, max_step_ms=60_000)
     reader = LiveInstants(clock, is_held=lambda: bool(holds and holds.pop()))
-    assert [reader.after(900_000) for _ in range(3)] == [900_000, 900_000, 960_000]
+    assert [reader.after(last) for last in (900_000, 900_001, 900_001)] == [900_001] * 3
+    assert reader.after(900_001) == 960_001
     assert wall.waits == 0

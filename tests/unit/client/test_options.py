@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from inspect import Parameter, getmembers, isfunction, signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +16,14 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client import schema, spark
+from pipeline.client import aio, schema, spark
+from pipeline.client import public as delayline
 from pipeline.client.client import Client
 from pipeline.client.commanding.commands import undo
+from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.exceptions import InvalidConfiguration, InvalidMessage, InvalidTopicName, InvalidUrl
+from pipeline.client.producing.producer import Producer
+from pipeline.client.reading.reader import Reader
 from pipeline.config.errors import NoWarehouse
 from tests.support.producing import inbox, payloads
 
@@ -114,3 +119,22 @@ def test_an_option_that_is_not_there_is_refused_by_whatever_takes_options(root: 
     for call in calls:
         with pytest.raises(TypeError, match="dryrun"):
             call(dryrun=True)
+
+
+def test_whatever_takes_options_shows_them_by_their_names() -> None:
+    """Who asks `help`, or a tool that completes names, reads no `**how`."""
+    doors = [Client, Producer, Consumer, Reader, aio.Client, aio.Producer, aio.Consumer, aio.Reader]
+    named = {name: getattr(delayline, name) for name in delayline.__all__}
+    calls = {name: each for name, each in named.items() if isfunction(each)}
+    calls |= {f"spark.{name}": each for name, each in vars(spark).items() if isfunction(each) and name[0] != "_"}
+    calls |= {each.__qualname__: each for door in doors for _, each in getmembers(door, isfunction)}
+    hidden = {
+        name
+        for name, each in calls.items()
+        if any(one.kind is Parameter.VAR_KEYWORD and one.name == "how" for one in signature(each).parameters.values())
+    }
+    assert hidden == set()
+    shown = signature(Client.cancel).parameters
+    assert {"dry_run", "by", "reason", "key", "where", "positions"} < set(shown)
+    assert str(shown["by"]) == "by: 'str | None' = ..."
+    assert "dry_run: write nothing" in (Client.cancel.__doc__ or "")

@@ -64,9 +64,3 @@ def test_an_ingest_that_stands_still_is_not_waited_for() -> None:
 def test_an_ingest_that_is_not_behind_holds_nobody_up() -> None:
     """A schedule that starts beside an ingest that runs."""
     assert not Ingest(version=10).catch_up().lasts()
-
-
-def test_a_new_warehouse_has_nothing_to_catch_up_with() -> None:
-    """The first start of a job: its stages begin side by side."""
-    assert not Ingest(version=-1, newest=0).catch_up().lasts()
-    assert Ingest(version=-1, newest=1).catch_up().lasts()
