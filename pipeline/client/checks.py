@@ -139,6 +139,21 @@ def checked_place(message: object, place: tuple[object, object]) -> tuple[int, i
     return place  # type: ignore[return-value] # both are numbers
 
 
+class _Process:
+    """This process, asked for each message: a call of the system would take longer than all else of it."""
+
+    def __init__(self) -> None:
+        self.look()
+        os.register_at_fork(after_in_child=self.look)
+
+    def look(self) -> None:
+        """Ask the system."""
+        self.pid = os.getpid()
+
+
+_process = _Process()
+
+
 def check_process(pid: int, call: str) -> None:
     """Refuse a call in another process than the one that opened a client.
 
@@ -147,7 +162,7 @@ def check_process(pid: int, call: str) -> None:
     Raises:
         OperationNotSupported: it is another process.
     """
-    if os.getpid() != pid:
+    if _process.pid != pid:
         reason = (
             "a process made by fork cannot use a client of its parent: make processes by spawn, and a client in each"
         )

@@ -28,12 +28,12 @@ def consumer_of(topic_consumers: Sequence[TopicConsumer], message: Named) -> Top
     Raises:
         InvalidMessage: it is of none, or nobody can tell.
     """
-    if not isinstance(message, Message | MessageId):
-        raise InvalidMessage("message", message, "a message, or its id")
     if isinstance(message, Received):
-        own = next((each for each in topic_consumers if each is message.consumer), None)
-        if own is not None:
-            return own
+        for each in topic_consumers:
+            if each is message.consumer:
+                return each
+    if not isinstance(message, (Message, MessageId)):
+        raise InvalidMessage("message", message, "a message, or its id")
     topic = message.topic_name()
     found = [topic_consumer for topic_consumer in topic_consumers if not topic or topic_consumer.topic == topic]
     if len(found) != 1:
@@ -112,5 +112,7 @@ def place_of(message: Named) -> tuple[int, int]:
     Raises:
         InvalidMessage: there can be no message with them.
     """
-    named = message if isinstance(message, Received | MessageId) else message.message_id()
+    if isinstance(message, Received):
+        return message.position
+    named = message if isinstance(message, MessageId) else message.message_id()
     return checked_place(named, named.position)
