@@ -139,10 +139,15 @@ def checked_place(message: object, place: tuple[object, object]) -> tuple[int, i
     return place  # type: ignore[return-value] # both are numbers
 
 
-class _Process:
-    """This process, asked for each message: a call of the system would take longer than all else of it."""
+class Process:
+    """This process, which is asked for with each message: a call of the system would take longer than the rest of that.
+
+    Attributes:
+        pid: its id, also in a process that was made by `fork`.
+    """
 
     def __init__(self) -> None:
+        """Ask the system, now and after each fork."""
         self.look()
         os.register_at_fork(after_in_child=self.look)
 
@@ -151,7 +156,7 @@ class _Process:
         self.pid = os.getpid()
 
 
-_process = _Process()
+PROCESS = Process()
 
 
 def check_process(pid: int, call: str) -> None:
@@ -162,7 +167,7 @@ def check_process(pid: int, call: str) -> None:
     Raises:
         OperationNotSupported: it is another process.
     """
-    if _process.pid != pid:
+    if PROCESS.pid != pid:
         reason = (
             "a process made by fork cannot use a client of its parent: make processes by spawn, and a client in each"
         )
@@ -192,7 +197,7 @@ class Opened:
 
     def __init__(self, root: str) -> None:
         """Open on the folder of a warehouse."""
-        self._root, self._closed, self._process = root, False, os.getpid()
+        self._root, self._closed, self._process = root, False, PROCESS.pid
 
     @contextmanager
     def _answering(self) -> Iterator[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +11,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from pipeline.client.checks import check_process, checked_count, checked_delay, checked_timeout
+from pipeline.client.checks import PROCESS, check_process, checked_count, checked_delay, checked_timeout
 from pipeline.client.consuming.batch import Batch, Kept
 from pipeline.client.consuming.consumerlistener import Announcer, Receiver
 from pipeline.client.consuming.consumertopics import Named, by_topic, consumer_of, counts, place_of, settle, sought
@@ -75,7 +74,7 @@ class Consumer(Receiver):
         self.kept = Kept(topic_consumers[0].lock)
         self._changed, self._options = topic_consumers[0].lock, topic_consumers[0].options
         self._on_close, self._on_unsubscribe = on_close, on_unsubscribe
-        self._closed, self.events, self._process = False, Announcer(), os.getpid()
+        self._closed, self.events, self._process = False, Announcer(), PROCESS.pid
         weakref.finalize(self, self.events.end).atexit = False
         self._let_go_of(topic_consumers)
 
@@ -307,7 +306,7 @@ class Consumer(Receiver):
         Raises:
             DelaylineError: what was acknowledged cannot be appended.
         """
-        if os.getpid() != self._process:
+        if PROCESS.pid != self._process:
             return
         # What a listener has now it may still acknowledge.
         self._end_listening()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
 import time
 import weakref
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from math import inf
 
-from pipeline.client.checks import check_process
+from pipeline.client.checks import PROCESS, check_process
 from pipeline.client.exceptions import (
     AlreadyClosed,
     ClientError,
@@ -50,7 +49,7 @@ class Queue:
         self._held, self._bytes, self._begin_at = 0, 0, inf
         self._decided: list[Sequence[Entry]] = []
         self._thread: threading.Thread | None = None
-        self._closed, self._process = False, os.getpid()
+        self._closed, self._process = False, PROCESS.pid
         self._at_exit = _flusher(weakref.ref(self))
 
     def put(self, sender: Sender, content: Content, sequence_id: int | None, done: Done | None, *, hurry: bool) -> None:
@@ -107,7 +106,7 @@ class Queue:
 
         A process that was made by `fork` has no thread that writes: what waits is its parent's to send.
         """
-        if os.getpid() != self._process:
+        if PROCESS.pid != self._process:
             return
         with self._lock:
             while self._held:
@@ -125,7 +124,7 @@ class Queue:
 
     def close(self, sender: Sender) -> None:
         """Take no more from a producer."""
-        if os.getpid() != self._process:
+        if PROCESS.pid != self._process:
             return
         with self._lock:
             sender.closed = True
@@ -133,7 +132,7 @@ class Queue:
 
     def shut(self) -> None:
         """Take no more at all; what waits is refused."""
-        if os.getpid() != self._process:
+        if PROCESS.pid != self._process:
             return
         with self._lock:
             self._closed = True

@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
+from pipeline.client.checks import PROCESS
 from pipeline.client.client import Client
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumerlistener import Announcer, Worker
@@ -223,6 +224,15 @@ def test_a_callback_that_ends_its_thread_and_a_panic_let_nobody_wait(
     producer.send(b"4")
 
 
+def test_a_process_knows_its_id_after_a_fork() -> None:
+    """The id is kept; a process that was made by `fork` had that of its parent."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if PROCESS.pid == os.getpid() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert PROCESS.pid == os.getpid()
+
+
 def test_a_process_that_was_made_by_fork_is_told_so_and_ends(
     root: str, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,8 +240,7 @@ def test_a_process_that_was_made_by_fork_is_told_so_and_ends(
     world = World(str(Path(root) / "w"))
     producer, consumer = client.create_producer("t"), world.joined()
     producer.send_async(b"parent's", None)
-    pid = os.getpid()
-    monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+    monkeypatch.setattr(PROCESS, "pid", PROCESS.pid + 1)
     for call in (lambda: producer.send(b"x"), producer.flush, lambda: client.create_producer("u"), consumer.receive):
         with pytest.raises(OperationNotSupported, match="fork"):
             call()
