@@ -100,6 +100,41 @@ def test_a_note_that_cannot_be_written_does_not_leave_the_source_alone(
         made.stop()
 
 
+class PanicException(BaseException):
+    """As delta-rs raises it."""
+
+
+class Panicking(Counted):
+    """A source whose query meets a panic when it begins for the first time behind the job."""
+
+    went_on = Event()
+
+    def _start(self) -> None:
+        super()._start()
+        if self.begun == 2:
+            raise PanicException("no more")
+        if self.begun > 2:
+            self.went_on.set()
+
+
+def test_a_source_goes_on_after_a_panic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread was gone: nobody would begin its query again when that ends."""
+    for name in ("_LOOK_S", "_FIRST_PAUSE_S"):
+        monkeypatch.setattr(loop, name, 0.01)
+    monkeypatch.setattr(Warehouse, "files", Files())
+    session: Any = object()
+    made = Panicking(
+        Warehouse(str(tmp_path), session), Source("orders", "kafka://h:9092/t"), Nothing(), Options(LiveClock())
+    )
+    made.begin()
+    made._begun = False
+    made.watch()
+    try:
+        assert made.went_on.wait(60)
+    finally:
+        made.stop()
+
+
 class Repaired(Counted):
     """A source that cannot begin until somebody repairs what it follows."""
 
