@@ -31,7 +31,7 @@ class Clocks:
     def in_force(self) -> Iterator[None]:
         """Meanwhile the stages have this time."""
         with ExitStack() as patches:
-            for module in ("config.timeline", "service.instants", "service.startup"):
+            for module in ("config.timeline", "service.clock", "service.startup"):
                 patches.enter_context(patch(f"pipeline.{module}.wall_ms", lambda: self.wall))
             patches.enter_context(patch("pipeline.service.clock.elapsed_ms", lambda: self.elapsed))
             yield
