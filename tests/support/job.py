@@ -7,10 +7,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
+from pipeline.config import timeline
 from pipeline.config.errors import ClockAhead, ClockJumped
 from pipeline.config.options import Options
 from pipeline.config.settings import LiveClock
 from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTLE
+from pipeline.service import clock, startup
 from pipeline.service.clock import LiveInstants
 from pipeline.service.run import a_step_ahead, taking_in
 from tests.support.without_jvm import Stages
@@ -31,9 +33,9 @@ class Clocks:
     def in_force(self) -> Iterator[None]:
         """Meanwhile the stages have this time."""
         with ExitStack() as patches:
-            for module in ("config.timeline", "service.clock", "service.startup"):
-                patches.enter_context(patch(f"pipeline.{module}.wall_ms", lambda: self.wall))
-            patches.enter_context(patch("pipeline.service.clock.elapsed_ms", lambda: self.elapsed))
+            for module in (timeline, clock, startup):
+                patches.enter_context(patch.object(module, "wall_ms", lambda: self.wall))
+            patches.enter_context(patch.object(clock, "elapsed_ms", lambda: self.elapsed))
             yield
 
 
@@ -115,9 +117,9 @@ class Job:
         self.stages.start(stage)
         last = self.stages.last_instant(stage)
         if stage not in self._instants:
-            clock = taking_in(Options(self.stages.clock)).clock if stage == INGEST else a_step_ahead(self.stages.clock)
-            assert isinstance(clock, LiveClock)
-            self._instants[stage] = LiveInstants(clock, last)
+            asking = taking_in(Options(self.stages.clock)).clock if stage == INGEST else a_step_ahead(self.stages.clock)
+            assert isinstance(asking, LiveClock)
+            self._instants[stage] = LiveInstants(asking, last)
         instants = self._instants[stage]
         last = last or instants.first()
         yield last
