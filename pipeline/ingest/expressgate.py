@@ -11,12 +11,12 @@ class ExpressGate:
     """Says up to which due time a batch may send positions past the schedule.
 
     Attributes:
-        schedule: how far that is.
+        schedule: how far that is; None: the clock is virtual, and an instant is one release, whichever way it takes.
         segments: the table that it follows, as ingest writes it.
         express_ms: what is due so soon after the time of the batch may skip it.
     """
 
-    schedule: Progress
+    schedule: Progress | None
     segments: Sink
     express_ms: int
 
@@ -26,12 +26,14 @@ class ExpressGate:
         Nothing does while the schedule has not let go what is due by now. It is waited for where it has only to read
         what went its way while it was late: else the next batch would have to go there, too, and all those after it.
         """
-        is_free = self.schedule.is_at(now) and self._comes_in_time(now)
-        return min(now + self.express_ms, until) if is_free else 0
+        bound = min(now + self.express_ms, until)
+        if self.schedule is None or (self.schedule.is_at(now) and self._comes_in_time(self.schedule, now)):
+            return bound
+        return 0
 
-    def _comes_in_time(self, now: int) -> bool:
+    def _comes_in_time(self, schedule: Progress, now: int) -> bool:
         """Whether what is due by now of that which went to the schedule last was let go."""
         last = self.segments.last
         if last is None or last.note.get("express", 0) > now:
             return True
-        return self.schedule.has_read(self.segments.version, self.express_ms)
+        return schedule.has_read(self.segments.version, self.express_ms)

@@ -88,7 +88,8 @@ class Ingest:
         self._membership = MembershipCache()
         self._changes, tables = Changes(warehouse), (MESSAGES, REJECTED_INGEST, SEGMENTS)
         self.sinks = {t.name: Sink(warehouse, t, INGEST, checkpoint.wrote) for t in tables}
-        schedule = Progress(Checkpoint(self._files, warehouse.checkpoint(SCHEDULE)))
+        live = self._timeline.live
+        schedule = Progress(Checkpoint(self._files, warehouse.checkpoint(SCHEDULE))) if live else None
         self._gate = ExpressGate(schedule, self.sinks["segments"], self._settings.express_ms or 0)
         self._memory: IngestMemory | None = None
         self._markers = Markers(warehouse)
@@ -378,8 +379,7 @@ class Ingest:
         if span[0] == span[1] or seen != registry or not self._settings.express_ms:
             # Who has just come is known to dispatch by a marker of this batch: it has to come first.
             return plan
-        # By a virtual clock an instant is one release, whichever way it takes.
-        soon = self._gate.bound(now, until) if self._timeline.live else min(now + self._settings.express_ms, until)
+        soon = self._gate.bound(now, until)
         return replace(plan, express=soon, redelivery=self._express.appender.newest()) if soon else plan
 
     def _recall(self, plan: Plan | None) -> IngestMemory:

@@ -44,14 +44,14 @@ class Batches(Checkpoint):
         """Whether that one was begun."""
         return self.next < self._planned
 
-    def plan(self, end: Position) -> None:
-        """Log where the next batch ends."""
+    def plan(self, end: Position, watermark: int | None = None) -> None:
+        """Log where the next batch ends; its watermark is its instant, if nothing is said."""
         if self.owner is None:
             self._put("metadata", json.dumps({"id": str(uuid4())}))
-        watermark = {"batchWatermarkMs": end.instant}
+        metadata = {"batchWatermarkMs": end.instant if watermark is None else watermark}
         place = {"reservoirVersion": end.version, "index": end.index}
         self._put(
-            f"offsets/{self.next}", "\n".join(["v1", *map(json.dumps, (watermark, {"instant": end.instant}, place))])
+            f"offsets/{self.next}", "\n".join(["v1", *map(json.dumps, (metadata, {"instant": end.instant}, place))])
         )
         self._planned = self.next + 1
 

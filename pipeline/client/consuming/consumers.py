@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import threading
 import weakref
@@ -10,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from pipeline.client.checks import PROCESS
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumerlistener import EventListener
@@ -32,7 +32,7 @@ def engine_of(root: str) -> Engine:
     Raises:
         FileNotFoundError: the folder has no warehouse.
     """
-    key = (os.getpid(), root)
+    key = (PROCESS.pid, root)
     with _LOCK:
         engine = _ENGINES.get(key)
         if engine is None or engine.ended:

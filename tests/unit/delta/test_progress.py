@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyspark", reason="checkpoints need requirements/all.lock")
 
-from pipeline.delta.checkpoints import Checkpoint, Progress
+from pipeline.config.stages import SCHEDULE
+from pipeline.delta.checkpoints import Checkpoint, Position, Progress
+from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.files import Files
+from tests.support.batches import Batches
 
 
 class Query:
-    """A checkpoint as Spark writes it: the clock of a batch is the watermark of the next one."""
+    """The clock of a batch is the watermark of the next one."""
 
     def __init__(self, folder: Path) -> None:
         """No batch is begun."""
-        self._folder, self._batch, self._watermark = folder, -1, 0
-        for name in ("offsets", "commits"):
-            (folder / name).mkdir()
+        self._batches, self._watermark = Batches(Warehouse(str(folder)), SCHEDULE), 0
+        self.progress = partial(Progress, Checkpoint(Files(), self._batches.path))
 
     def begin(self, instant: int, version: int = 1) -> None:
         """Plan a batch."""
-        self._batch += 1
-        lines = [{"batchWatermarkMs": self._watermark}, {"instant": instant}, {"reservoirVersion": version, "index": 0}]
-        (self._folder / "offsets" / str(self._batch)).write_text("\n".join(["v1", *map(json.dumps, lines)]))
+        self._batches.plan(Position(instant, version, 0), self._watermark)
         self._watermark = instant
 
     def finish(self) -> None:
-        """Do the batch."""
-        (self._folder / "commits" / str(self._batch)).write_text("v1\n{}")
+        """Do the batch, if it is not done."""
+        if self._batches.died:
+            self._batches.commit()
 
 
 def test_a_query_is_at_an_instant_when_a_batch_with_that_watermark_is_done(tmp_path: Path) -> None:
     """After a start what is due at once would come before what was due earlier and waits in the state."""
-    query, progress = Query(tmp_path), Progress(Checkpoint(Files(), str(tmp_path)))
+    query = Query(tmp_path)
+    progress = query.progress()
     assert not progress.is_at(1)
     query.begin(1_000)
     assert not progress.is_at(1)
@@ -56,7 +58,7 @@ def test_a_version_may_be_read_while_somebody_waits_for_that(tmp_path: Path) -> 
         pauses.append(seconds)
         query.finish()
 
-    progress = Progress(Checkpoint(Files(), str(tmp_path)), pause)
+    progress = query.progress(pause)
     query.begin(1_000, version=8)
     assert not progress.has_read(7, 0)
     assert not pauses
