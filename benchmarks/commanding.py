@@ -29,7 +29,7 @@ from benchmarks.support.machine import describe
 from benchmarks.support.report import tell
 from pipeline.client.client import Client
 from pipeline.client.create import create_all
-from pipeline.client.pending import pending
+from pipeline.client.insight.pending import pending
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import nobody
 from pipeline.config.session import Machine, local_session

@@ -44,7 +44,7 @@ from benchmarks.support.rows import inbox_table
 from benchmarks.support.words import check_names
 from pipeline.client.client import Client
 from pipeline.client.commanding.commands import Command
-from pipeline.client.pending import pending
+from pipeline.client.insight.pending import pending
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import append, open_table, path_of, query

@@ -175,7 +175,7 @@ def send(  # noqa: PLR0913 - a parameter is an option
     from jobs.commands import send as command
     from jobs.commands.lines import Lines
     from jobs.commands.names import unheard
-    from pipeline.client.inbox import Message
+    from pipeline.client.producing.inbox import Message
 
     form = Message(topic, b"", None, key, properties, deliver_at, deliver_after)
     outbox, warning = command.Outbox(warehouse, form), unheard(warehouse, topic)
@@ -214,7 +214,7 @@ def receive(
     """Print deliveries as they appear, in order, with how late each one was."""
     from jobs.commands import receive as command
     from jobs.commands.names import check_names
-    from pipeline.client.reading.deliveries import Deliveries
+    from pipeline.client.tables.deliveries import Deliveries
 
     check_names(warehouse, topic, subscription)
     form = command.as_json if as_json else command.line

@@ -231,8 +231,8 @@ def subscriptions(
     """List subscriptions: what is pending, outstanding and waiting, the oldest that is open, how many consumers."""
     from jobs.commands import subscriptions as command
     from jobs.commands.names import check_names
-    from pipeline.client.pending import pending
-    from pipeline.client.subscribing.standing import standings
+    from pipeline.client.insight.pending import pending
+    from pipeline.client.insight.standing import standings
 
     check_names(warehouse, topic, subscription)
     found, backlog = standings(warehouse, topic, subscription), pending(warehouse, topic, subscription)
@@ -266,7 +266,7 @@ def consumers(
     """List consumers, and which slots of their subscription each of them has."""
     from jobs.commands import subscriptions as command
     from jobs.commands.names import check_names
-    from pipeline.client.subscribing.standing import settled_at, standings
+    from pipeline.client.insight.standing import settled_at, standings
 
     check_names(warehouse, topic, subscription)
     settled, found = settled_at(warehouse), standings(warehouse, topic, subscription)
@@ -351,7 +351,7 @@ def put_back_dead_letters(
 def _seek(root: str, name: tuple[str, str], where: "Where", *, dry: bool) -> None:
     """Say what a seek does, and do it, unless it is `dry`."""
     from jobs.commands import seek as command
-    from pipeline.client.subscribing.seeking import prospect
+    from pipeline.client.insight.prospect import prospect
     from pipeline.client.subscribing.seeking import seek as begin
 
     found = prospect(root, *name, where)

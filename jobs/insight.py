@@ -46,8 +46,8 @@ def pending(
         raise typer.BadParameter("--as-of is a time that has passed")
     from jobs.commands import pending as command
     from jobs.commands.names import check_names
-    from pipeline.client.pending import pending as count
-    from pipeline.client.pending import pending_by_key
+    from pipeline.client.insight.pending import pending as count
+    from pipeline.client.insight.pending import pending_by_key
 
     check_names(warehouse, topic, subscription)
     if by is By.KEY:
@@ -77,7 +77,7 @@ def trace(
         raise typer.BadParameter("say one of --key and --position")
     from jobs.commands import tracing as command
     from jobs.commands.names import check_names
-    from pipeline.client.tracing.trace import trace as look
+    from pipeline.client.insight.trace import trace as look
 
     check_names(warehouse, topic, subscription)
     place = None if position is None else (position.ledger, position.entry)

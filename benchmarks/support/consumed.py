@@ -27,7 +27,7 @@ from pipeline.client.choices import ConsumerType
 from pipeline.client.client import Client
 from pipeline.client.create import create_all
 from pipeline.client.exceptions import Timeout
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import append, open_table, query
 from pipeline.subscriptions.policies import Policies

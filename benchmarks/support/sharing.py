@@ -28,7 +28,7 @@ from pipeline.client.choices import ConsumerType
 from pipeline.client.client import Client
 from pipeline.client.consuming.acknowledging import acknowledge
 from pipeline.client.exceptions import Timeout
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.delta.deltars import arrow_of, open_table, query
 from schemas import CONSUMER_EVENTS, CURSORS, DELIVERIES
 

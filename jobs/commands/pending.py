@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from jobs.commands.durations import UNITS_MS, spell
 from jobs.commands.jsonform import json_line, record
 from jobs.commands.values import iso
-from pipeline.client.pending import Backlog, KeyBacklog, Pending
+from pipeline.client.insight.pending import Backlog, KeyBacklog, Pending
 from pipeline.config.printed import printable
 
 _BARS, _WIDTH = 12, 40

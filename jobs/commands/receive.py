@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from jobs.commands.jsonform import json_line, record
-from pipeline.client.reading.deliveries import Deliveries, Delivery
+from pipeline.client.tables.deliveries import Deliveries, Delivery
 from pipeline.config.printed import printable
 from pipeline.service.outages import no_answer
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from jobs.commands.values import iso
-from pipeline.client.subscribing.seeking import Prospect
+from pipeline.client.insight.prospect import Prospect
 from pipeline.config.printed import printable
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from jobs.commands.durations import UNITS_MS, spell
 from jobs.commands.jsonform import json_line, record
 from jobs.commands.times import spoken
-from pipeline.client.inbox import Message, checker, send
+from pipeline.client.producing.inbox import Message, checker, send
 from pipeline.config.errors import PipelineError
 
 _MESSAGES, _BYTES = 50_000, 16 * 1024 * 1024

@@ -6,8 +6,8 @@ from itertools import groupby
 from jobs.commands.durations import spell
 from jobs.commands.jsonform import json_line, record
 from jobs.commands.values import iso
-from pipeline.client.pending import Backlog, Pending
-from pipeline.client.subscribing.standing import Standing
+from pipeline.client.insight.pending import Backlog, Pending
+from pipeline.client.insight.standing import Standing
 from pipeline.config.printed import printable
 
 _HEADS = ("SUBSCRIPTION", "TYPE", "ACK", "BACKLOG", "OUTSTANDING", "WAITING", "OLDEST", "CONSUMERS", "HELD")

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from jobs.commands.durations import spell
 from jobs.commands.values import iso
-from pipeline.client.tracing.facts import Fact, Step
-from pipeline.client.tracing.trace import MessageState, Trace
+from pipeline.client.insight.facts import Fact, Step
+from pipeline.client.insight.trace import MessageState, Trace
 from pipeline.config.printed import printable
 
 _NO_TIME = " " * len(iso(0))

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from jobs.commands.receive import line
 from jobs.commands.run import StageFailed
 from pipeline.client.create import create_all
-from pipeline.client.inbox import Message, send
-from pipeline.client.reading.deliveries import Deliveries, Delivery
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.client.tables.deliveries import Deliveries, Delivery
 from pipeline.config.options import Options
 from pipeline.config.settings import LiveClock
 from pipeline.delta.warehouse import Warehouse

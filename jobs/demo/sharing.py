@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from jobs.commands.run import StageFailed
 from jobs.demo import worker
 from pipeline.client.create import create_all
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import Options
 from pipeline.config.paths import python_environment

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pipeline.client import client
 from pipeline.client.checks import Closing, checked_timeout
-from pipeline.client.consuming import consumer
+from pipeline.client.consuming import consumer, reader
 from pipeline.client.consuming.batch import Batch
 from pipeline.client.exceptions import MemoryBufferIsFull, ProducerQueueIsFull
 from pipeline.client.message import Message, MessageId
@@ -25,7 +25,6 @@ from pipeline.client.options import spelled_out
 from pipeline.client.producing import producer
 from pipeline.client.producing.producer import How
 from pipeline.client.producing.rows import HowProduced
-from pipeline.client.reading import reader
 from pipeline.client.schema import BytesSchema, Schema
 
 if TYPE_CHECKING:

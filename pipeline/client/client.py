@@ -18,27 +18,27 @@ from pipeline.client.commanding.commander import Commander
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumers import engine_of, listen_to, open_consumer
 from pipeline.client.consuming.engine import Engine
+from pipeline.client.consuming.reader import Reader, ReaderListener
+from pipeline.client.consuming.registering import (
+    HowConsumed,
+    consumer_options,
+    register,
+    registered_for,
+)
 from pipeline.client.exceptions import OperationNotSupported
+from pipeline.client.insight.trace import HowTraced, Trace, trace
 from pipeline.client.message import MessageId
 from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, READER, refuse, spelled_out
 from pipeline.client.producing.limits import Bounds
 from pipeline.client.producing.producer import Producer, Route
 from pipeline.client.producing.rows import HowProduced, Sender, sender_of
 from pipeline.client.producing.writer import Writer
-from pipeline.client.reading.reader import Reader, ReaderListener
-from pipeline.client.reading.topiclog import TopicLog
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscribing.patterns import ConsumedTopics
 from pipeline.client.subscribing.policied import SetsPolicies
-from pipeline.client.subscribing.registering import (
-    HowConsumed,
-    consumer_options,
-    register,
-    registered_for,
-)
 from pipeline.client.subscribing.subscriptions import unsubscribe
 from pipeline.client.subscribing.topics import expanded, topic_partitions
-from pipeline.client.tracing.trace import HowTraced, Trace, trace
+from pipeline.client.tables.topiclog import TopicLog
 from pipeline.config.errors import NoWarehouse
 from pipeline.config.threads import end_at_exit, panics_raised
 from schemas import CURSORS

@@ -23,6 +23,7 @@ from pipeline.client.commanding.outcomes import outcomes as commands
 from pipeline.client.commanding.selecting import Selection
 from pipeline.client.consuming.acknowledging import SETTLED_BY, acknowledge, negative_acknowledge
 from pipeline.client.consuming.consumer import Consumer
+from pipeline.client.consuming.reader import Reader
 from pipeline.client.create import create_all
 from pipeline.client.exceptions import (
     AlreadyClosed,
@@ -46,16 +47,15 @@ from pipeline.client.exceptions import (
     Timeout,
     TopicNotFound,
 )
-from pipeline.client.inbox import Message as OutgoingMessage
-from pipeline.client.inbox import send
+from pipeline.client.insight.facts import Step
+from pipeline.client.insight.pending import Backlog, KeyBacklog, Pending, pending, pending_by_key
+from pipeline.client.insight.trace import MessageState, Trace, trace
 from pipeline.client.message import Message, MessageId
-from pipeline.client.pending import Backlog, KeyBacklog, Pending, pending, pending_by_key
+from pipeline.client.producing.inbox import Message as OutgoingMessage
+from pipeline.client.producing.inbox import send
 from pipeline.client.producing.producer import Producer
-from pipeline.client.reading.deliveries import Deliveries, Delivery
-from pipeline.client.reading.reader import Reader
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
 from pipeline.client.subscribing.topics import create_partitioned_topic
-from pipeline.client.tracing.facts import Step
-from pipeline.client.tracing.trace import MessageState, Trace, trace
+from pipeline.client.tables.deliveries import Deliveries, Delivery
 from pipeline.subscriptions.policies import Policies, TopicPolicies
 from state import DelaylineError

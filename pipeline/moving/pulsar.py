@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 from pipeline.brokers.pulsar import Admin, Cursor, Position, connected, package, time_of
-from pipeline.client.inbox import Message, rows_of_messages
+from pipeline.client.producing.inbox import Message, rows_of_messages
 from pipeline.config.errors import BrokerRefused
 from pipeline.config.wallclock import wall_ms
 from pipeline.moving.places import ImportPlace, Wanted, position_of, sequence

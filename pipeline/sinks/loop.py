@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from threading import Event, Thread
 from typing import Any
 
-from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config.errors import SinkPlaceGone
 from pipeline.config.threads import panics_raised
 from pipeline.config.wallclock import monotonic_ms, wall_ms

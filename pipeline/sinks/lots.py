@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.client.reading.deliveries import first_row, may_hold
+from pipeline.client.tables.deliveries import first_row, may_hold
 from pipeline.config.stages import DISPATCH
 from pipeline.delta.logs.entries import appended, note_of
 from pipeline.delta.logs.filestats import count, span_ms

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Event
 from typing import Any
 
-from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.tables.deliveries import Deliveries
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import commits
 from pipeline.dispatch.prepared import PreparedStore, Visible, not_replaced

@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 
+from pipeline.client.consuming.backlog import Backlog, BacklogState
 from pipeline.client.consuming.holding import Holding
-from pipeline.client.consuming.rows import Rows
-from pipeline.client.following.backlog import Backlog, BacklogState
+from pipeline.client.tables.rows import Rows
 from state import UnackedLimit
 
 SLOTS = 3

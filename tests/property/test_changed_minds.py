@@ -34,7 +34,7 @@ from pipeline.client.commanding import commands as client
 from pipeline.client.commanding.commands import Command, write
 from pipeline.client.commanding.inforce import Named
 from pipeline.client.commanding.outcomes import outcomes
-from pipeline.client.pending import pending
+from pipeline.client.insight.pending import pending
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import Settings

@@ -22,13 +22,13 @@ pytest.importorskip("pyspark", reason="the stages are made for sessions of Spark
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 
 from pipeline.client.client import Client
-from pipeline.client.following.logs import LeaseLog
-from pipeline.client.pending import pending
-from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.insight.pending import pending
+from pipeline.client.insight.trace import trace
+from pipeline.client.insight.untaken import in_inbox
 from pipeline.client.subscribing.deadletters import dead_letters
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
-from pipeline.client.tracing.trace import trace
-from pipeline.client.untaken import in_inbox
+from pipeline.client.tables.deliveries import Deliveries
+from pipeline.client.tables.logs import LeaseLog
 from pipeline.delta.deltars import open_table
 from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies

@@ -23,15 +23,15 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from deltalake import DeltaTable
 
+from pipeline.client.consuming.backlog import Backlog, OpenRows
 from pipeline.client.consuming.clock import Clock, Pace
 from pipeline.client.consuming.holding import Holding
-from pipeline.client.consuming.rows import Rows, slot_rule
-from pipeline.client.following.backlog import Backlog, OpenRows
-from pipeline.client.following.datarows import ORDER
-from pipeline.client.following.logs import ClosedLog
-from pipeline.client.following.slotfetcher import SlotStreams
-from pipeline.client.following.tail import DeliveryLog
-from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.consuming.slotfetcher import SlotStreams
+from pipeline.client.tables.datarows import ORDER
+from pipeline.client.tables.deliveries import Deliveries
+from pipeline.client.tables.logs import ClosedLog
+from pipeline.client.tables.rows import Rows, slot_rule
+from pipeline.client.tables.tail import DeliveryLog
 from pipeline.delta.deltars import path_of, rows_of
 from pipeline.storage.files import Files
 from schemas import DELIVERIES
@@ -170,10 +170,10 @@ def followed(log: DeliveryLog, slots: set[int]) -> list[int]:
 @given(world=worlds())
 def test_every_reader_gets_rows_in_the_order_of_deliveries_each_once(world: Drawn) -> None:
     """A file whose first row was old was read before files that belong before its other rows: keys lost their order."""
-    step = patch("pipeline.client.following.datarows.step_of", lambda _: world.step)
+    step = patch("pipeline.client.tables.datarows.step_of", lambda _: world.step)
     with TemporaryDirectory() as folder, step:
         table = Written(Path(folder), world)
-        with patch("pipeline.client.following.tail.newest", lambda *_: 0):
+        with patch("pipeline.client.tables.tail.newest", lambda *_: 0):
             log = DeliveryLog(folder, Files())
         log.read()
         versions = [[row for file in version for row in file] for version in world.versions]
@@ -198,7 +198,7 @@ def test_a_file_that_was_read_whole_is_merged_with_others_of_which_little_is_rea
     rows = [delivery_row(message_row(1, n, n * 1_000), n + 1) | same for n in range(8)]
     kept, large = [row for n, row in enumerate(rows) if n in {1, 3, 5}], [rows[n] for n in (0, 2, 4, 6, 7)]
     table = Written(tmp_path, Drawn([[kept, large]], [], set(range(8)), step=5, group=3, statistics=True))
-    with patch("pipeline.client.following.tail.newest", lambda *_: 0):
+    with patch("pipeline.client.tables.tail.newest", lambda *_: 0):
         log = DeliveryLog(str(tmp_path), Files())
     log.read()
     reader = OpenRows(log, KEY, slot_rule(SubscriptionType.KEY_SHARED, SLOTS))

@@ -40,8 +40,8 @@ from pipeline.client.exceptions import (
     Timeout,
     TopicNotFound,
 )
+from pipeline.client.insight.standing import standings
 from pipeline.client.message import Message, MessageId
-from pipeline.client.subscribing.standing import standings
 from pipeline.client.subscribing.topics import create_partitioned_topic
 from pipeline.config.errors import AlreadySubscribed
 from tests.support.consumer_ways import GONE, SLACK_S, say, take, timed, work

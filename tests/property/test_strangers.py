@@ -23,12 +23,12 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 
 from pipeline.client.commanding.commands import cancel
 from pipeline.client.commanding.outcomes import outcomes
-from pipeline.client.pending import pending, pending_by_key
-from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.insight.pending import pending, pending_by_key
+from pipeline.client.insight.trace import trace
 from pipeline.client.subscribing.deadletters import dead_letters
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.client.subscribing.topics import partition_counts
-from pipeline.client.tracing.trace import trace
+from pipeline.client.tables.deliveries import Deliveries
 from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.subscriptions.policies import Policies
 from schemas import (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.client.create import create_all
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from tests.support.cluster import Site, Stream, early, site
 from tests.support.jobs import PATIENCE_S, Process, delivered, said, until, words_of_ours

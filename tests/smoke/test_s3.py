@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from jobs.commands import run
 from jobs.commands.spark import session
 from pipeline.client.create import create_all
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing import subscriptions
 from pipeline.config.session import Machine
 from pipeline.delta.deltars import open_table, path_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.client.create import create_all
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.policies import Policies

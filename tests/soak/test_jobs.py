@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from benchmarks.live import profile_text
 from pipeline.client.create import create_all
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.stages import STAGES
 from schemas import DELIVERIES, PUBLICATIONS, TABLES

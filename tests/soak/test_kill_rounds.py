@@ -20,8 +20,8 @@ from pipeline.client.commanding.commands import Command, HowCommanded, cancel, r
 from pipeline.client.commanding.inforce import in_force
 from pipeline.client.commanding.outcomes import outcomes
 from pipeline.client.create import create_all
-from pipeline.client.inbox import Message, send
-from pipeline.client.pending import pending
+from pipeline.client.insight.pending import pending
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import DAY_MS, HOUR_MS
 from pipeline.delta.deltars import open_table, path_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.support.processes import tree
 from pipeline.client.create import create_all
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from tests.support.jobs import delivered, said, until
 from tests.support.services import RUN, ended_well, service

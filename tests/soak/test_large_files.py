@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from benchmarks.support.processes import memory
 from pipeline.client.create import create_all
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from tests.support.jobs import module
 from tests.support.modules import ROOT

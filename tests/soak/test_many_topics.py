@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from benchmarks.support.processes import memory
-from pipeline.client.pending import pending
+from pipeline.client.insight.pending import pending
 from pipeline.config.settings import MINUTE_MS
 from pipeline.delta.deltars import append
 from pipeline.delta.tables import create_all

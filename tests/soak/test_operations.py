@@ -9,9 +9,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.client.inbox import Message, send
-from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.client.tables.deliveries import Deliveries
 from tests.support.modules import ROOT
 from tests.support.operations import commands, run
 

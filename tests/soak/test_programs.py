@@ -22,7 +22,7 @@ pytest.importorskip("pyspark", reason="the stages are made for sessions of Spark
 
 from pipeline.client.choices import ConsumerType
 from pipeline.client.client import Client
-from pipeline.client.subscribing.standing import standings
+from pipeline.client.insight.standing import standings
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import open_table, query
 from schemas import MESSAGES

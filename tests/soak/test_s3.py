@@ -20,9 +20,9 @@ pytest.importorskip("moto", reason="the store needs requirements/all.lock")
 
 from benchmarks.support.s3 import variables
 from pipeline.client.create import create_all
-from pipeline.client.inbox import Message, send
-from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing import subscriptions
+from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config import s3
 from pipeline.service.stopfile import StopFile
 from schemas import DELIVERIES

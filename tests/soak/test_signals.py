@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.support.processes import tree
 from pipeline.client.create import create_all
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from tests.support.jobs import PATIENCE_S, delivered, said, signal_all, until
 from tests.support.modules import ROOT

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.public import Client, ConsumerType, Deliveries, Timeout
 from pipeline.delta.deltars import path_of
 from pipeline.storage.arrays import arrow_schema

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pipeline.client import spark as for_spark
 from pipeline.client.commanding.commands import cancel, undo
 from pipeline.client.commanding.outcomes import Outcome, outcomes
+from pipeline.client.insight.pending import pending
 from pipeline.client.message import MessageId
-from pipeline.client.pending import pending
 from pipeline.client.subscribing.seeking import begin_anew
 from pipeline.config.stages import DISPATCH, SCHEDULE
 from schemas import CLOSED, CURSORS, MESSAGES, REJECTED_DISPATCH

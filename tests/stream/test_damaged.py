@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from pipeline.client.create import create_all
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE
 from pipeline.delta.deltars import open_table, path_of
 from schemas import DELIVERIES, INBOX, REDELIVERY, SEGMENTS, Table

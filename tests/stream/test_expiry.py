@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.client.pending import pending
+from pipeline.client.insight.pending import pending
+from pipeline.client.insight.trace import trace
 from pipeline.client.subscribing.policysetting import set_policy
-from pipeline.client.tracing.trace import trace
 from pipeline.config.stages import DISPATCH
 from schemas import REJECTED_DISPATCH
 from tests.support.consuming import acknowledging, held_back, payloads_open, received, says

@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 import pytest
 
-from pipeline.client.pending import pending
+from pipeline.client.insight.pending import pending
 from pipeline.config.settings import MINUTE_MS, Settings
 from pipeline.config.stages import INGEST, SCHEDULE, STAGES
 from schemas import DELIVERIES, REDELIVERY, SEGMENTS

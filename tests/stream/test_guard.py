@@ -11,9 +11,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from pipeline.client.pending import pending
+from pipeline.client.insight.pending import pending
+from pipeline.client.insight.trace import trace
 from pipeline.client.subscribing.policysetting import set_policy
-from pipeline.client.tracing.trace import trace
 from pipeline.config.settings import Settings
 from pipeline.config.stages import DISPATCH
 from pipeline.doctor.examine import examine

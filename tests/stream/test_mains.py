@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 
 from jobs import main
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.config.threads import beside
 from pipeline.service.stopfile import StopFile
 from schemas import INBOX

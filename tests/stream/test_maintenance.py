@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.client.create import create_all
-from pipeline.client.pending import pending
-from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.insight.pending import pending
+from pipeline.client.tables.deliveries import Deliveries
 from pipeline.maintenance.rounds import Done
 from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX, MESSAGES, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.client.inbox import Message, send
-from pipeline.client.pending import pending
-from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.insight.pending import pending
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing import subscriptions
+from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config.stages import SCHEDULE
 from tests.support.maintained import sharply
 from tests.support.stream import Step, World, advance, check, play, restart

@@ -13,9 +13,9 @@ from jobs import main as mains
 from jobs import maintain
 from jobs.commands import run as running
 from jobs.commands import spark as sessions
-from pipeline.client.inbox import Message, send
-from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config.profiles import Profile, read_profile
 from pipeline.config.settings import VirtualClock
 from pipeline.delta.warehouse import Warehouse

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from pipeline.client.pending import pending
-from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.insight.pending import pending
 from pipeline.client.subscribing.policysetting import set_policy
+from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config.settings import Settings
 from pipeline.config.stages import DISPATCH
 from tests.support.consuming import acknowledging, held_back

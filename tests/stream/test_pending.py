@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.client.pending import pending
+from pipeline.client.insight.pending import pending
 from pipeline.delta import deltars
 from schemas import DELIVERIES, MESSAGES
 from tests.support.either import Play, either

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.client.reading.deliveries import Deliveries
 from pipeline.client.subscribing.policysetting import set_policy
+from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config.settings import Settings
 from schemas import DELIVERIES
 from tests.support.either import Play, on_spark, without_jvm

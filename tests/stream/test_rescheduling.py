@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.client.commanding.commands import cancel, reschedule, shift, undo
 from pipeline.client.commanding.outcomes import Outcome, outcomes
-from pipeline.client.pending import pending
+from pipeline.client.insight.pending import pending
 from pipeline.config.stages import DISPATCH, SCHEDULE
 from schemas import CURSORS, REJECTED_DISPATCH
 from state.cursor_bytes import read_block

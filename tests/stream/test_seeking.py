@@ -10,10 +10,11 @@ from collections import Counter
 import pytest
 from pyspark.sql import SparkSession
 
+from pipeline.client.insight.pending import pending
 from pipeline.client.message import MessageId
-from pipeline.client.pending import pending
 from pipeline.client.subscribing.lives import lives
-from pipeline.client.subscribing.seeking import Prospect, begin_anew, prospect
+from pipeline.client.insight.prospect import Prospect, prospect
+from pipeline.client.subscribing.seeking import begin_anew
 from pipeline.config.stages import SCHEDULE
 from schemas import DELIVERIES, MESSAGES
 from tests.support.consuming import acknowledging, says, standing

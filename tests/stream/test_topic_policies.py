@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.client.pending import pending
+from pipeline.client.insight.pending import pending
 from pipeline.client.subscribing.policysetting import followed_since, set_policy
 from pipeline.config.settings import Settings
 from pipeline.delta import deltars

@@ -14,7 +14,7 @@ from typing import Any
 from deltalake import CommitProperties, write_deltalake
 
 from pipeline.client.create import create_all
-from pipeline.client.pending import Backlog, pending
+from pipeline.client.insight.pending import Backlog, pending
 from pipeline.delta.deltars import append, open_table, rows_of
 from schemas import CANCELLED, SEGMENTS, Table
 from state import encode_chunk

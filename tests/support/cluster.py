@@ -16,7 +16,7 @@ from threading import Event, Thread
 
 from benchmarks.support import standalone
 from benchmarks.support.way import appended
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from schemas import DELIVERIES
 from tests.support.alone import alone
 from tests.support.jobs import PROFILE, Process, started

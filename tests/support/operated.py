@@ -19,7 +19,7 @@ from deltalake import write_deltalake
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from pipeline.client.pending import pending
+from pipeline.client.insight.pending import pending
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, LiveClock, Settings
 from pipeline.config.stages import ALL_STAGES

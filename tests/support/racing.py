@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 from deltalake import DeltaTable
 
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.delta.deltars import open_table
 from schemas import DELIVERIES, INBOX, Table
 

@@ -21,9 +21,9 @@ from deltalake.exceptions import DeltaError
 from pipeline.client.commanding.inforce import Chosen, InForce, delivered
 from pipeline.client.commanding.retries import waiting
 from pipeline.client.exceptions import SubscriptionNotFound
-from pipeline.client.relations import relation
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import subscriptions
+from pipeline.client.tables.relations import relation
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import arrow_of, open_table, query, quoted
 from pipeline.storage.arrays import longs

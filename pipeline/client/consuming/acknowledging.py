@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.client.checks import checked_delay
-from pipeline.client.consuming.events import EventRows, runs_of
 from pipeline.client.exceptions import InvalidMessage
+from pipeline.client.tables.events import EventRows, runs_of
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import append
 from pipeline.storage.arrays import longs

@@ -17,7 +17,6 @@ from pipeline.client.consuming.consumerlistener import Announcer, Receiver
 from pipeline.client.consuming.consumertopics import Named, by_topic, consumer_of, counts, place_of, settle, sought
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.consuming.received import Received
-from pipeline.client.consuming.rows import COLUMNS
 from pipeline.client.consuming.topicconsumer import TopicConsumer
 from pipeline.client.exceptions import (
     AlreadyClosed,
@@ -27,8 +26,9 @@ from pipeline.client.exceptions import (
     Timeout,
 )
 from pipeline.client.message import Message, MessageId
-from pipeline.client.reading.topiclog import START, TopicLog
 from pipeline.client.subscribing.seeking import begin_anew, checked_where
+from pipeline.client.tables.rows import COLUMNS
+from pipeline.client.tables.topiclog import START, TopicLog
 from pipeline.storage.arrays import arrow_schema
 from schemas import DELIVERIES
 

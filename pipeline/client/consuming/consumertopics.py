@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.client.checks import checked_place
-from pipeline.client.consuming.events import runs_of
 from pipeline.client.consuming.received import Received
 from pipeline.client.consuming.topicconsumer import TopicConsumer
 from pipeline.client.exceptions import InvalidMessage
 from pipeline.client.message import Message, MessageId
 from pipeline.client.subscribing.seeking import Where
+from pipeline.client.tables.events import runs_of
 from pipeline.storage.arrays import longs
 from state.runs import MAX_ENTRY, MAX_LEDGER
 

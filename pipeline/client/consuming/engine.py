@@ -11,12 +11,12 @@ from contextlib import contextmanager
 
 from pipeline.client.consuming.clock import Clock, Pace
 from pipeline.client.consuming.options import ConsumerOptions
+from pipeline.client.consuming.slotfetcher import Logs
 from pipeline.client.consuming.topicconsumer import TopicConsumer
 from pipeline.client.consuming.writer import EventWriter
 from pipeline.client.exceptions import AlreadyClosed
-from pipeline.client.following.logs import ClosedLog, CursorLog, LeaseLog, RegistryLog
-from pipeline.client.following.slotfetcher import Logs
-from pipeline.client.following.tail import DeliveryLog
+from pipeline.client.tables.logs import ClosedLog, CursorLog, LeaseLog, RegistryLog
+from pipeline.client.tables.tail import DeliveryLog
 from pipeline.config.paths import local_path, one_spelling
 from pipeline.config.threads import end_at_exit, panics_raised
 from pipeline.storage.files import Files

@@ -9,8 +9,8 @@ from itertools import chain
 import numpy as np
 from pyroaring import BitMap
 
-from pipeline.client.consuming.events import runs_of
-from pipeline.client.consuming.rows import Mask, Rows
+from pipeline.client.tables.events import runs_of
+from pipeline.client.tables.rows import Mask, Rows
 from pipeline.storage.arrays import IntArray
 from state import Positions, UnackedLimit
 

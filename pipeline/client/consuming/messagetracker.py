@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.client.consuming.clock import Clock
-from pipeline.client.consuming.events import ACK_TIMEOUT, NACK, EventRows, runs_of
 from pipeline.client.consuming.holding import Failed, Handed, Holding
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.queue import Queue
 from pipeline.client.consuming.received import Owner, Received
-from pipeline.client.consuming.rows import Rows
 from pipeline.client.consuming.stats import ConsumerStats
+from pipeline.client.tables.events import ACK_TIMEOUT, NACK, EventRows, runs_of
+from pipeline.client.tables.rows import Rows
 from pipeline.storage.arrays import longs
 from state import MessageTimers, Positions, UnackedLimit
 from state.positionset import PositionSet

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 
 from pipeline.client.consuming.received import Window, window_rows
-from pipeline.client.consuming.rows import Rows
+from pipeline.client.tables.rows import Rows
 
 
 class Queue:

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from pipeline.client.consuming.rows import Rows
 from pipeline.client.message import Message, MessageId
 from pipeline.client.schema import Schema
+from pipeline.client.tables.rows import Rows
 
 _MOST_ROWS, _MOST_BYTES = 1_024, 1 << 20
 

@@ -6,7 +6,7 @@ import logging
 
 import pyarrow.compute as pc
 
-from pipeline.client.consuming.rows import Rows
+from pipeline.client.tables.rows import Rows
 
 _LOG = logging.getLogger(__name__)
 

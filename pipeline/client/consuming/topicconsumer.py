@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.client.consuming.events import EventRows
 from pipeline.client.consuming.messagetracker import MessageTracker
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.received import Received
-from pipeline.client.consuming.rows import Key, Rows
+from pipeline.client.consuming.slotfetcher import Logs, SlotFetcher
 from pipeline.client.exceptions import SubscriptionNotFound
-from pipeline.client.following.slotfetcher import Logs, SlotFetcher
+from pipeline.client.tables.events import EventRows
+from pipeline.client.tables.rows import Key, Rows
 from pipeline.config.errors import AlreadySubscribed, PipelineError, VersionGone
 from pipeline.subscriptions.incarnations import Name
 from state import LeaseKind, LeaseMember, LeaseReplay, LeaseTiming, Positions

@@ -7,7 +7,6 @@ __all__ = [
     "patterns",
     "policysetting",
     "seeking",
-    "standing",
     "subscriptions",
     "topics",
 ]

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
-from pipeline.client.inbox import Message, rows_of_messages
+from pipeline.client.producing.inbox import Message, rows_of_messages
 from pipeline.config.errors import BadValue, PipelineError
 from pipeline.delta.deltars import NumberTaken, append, open_table, query, quoted
 from pipeline.subscriptions.incarnations import Name

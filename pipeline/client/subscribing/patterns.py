@@ -16,8 +16,8 @@ from deltalake import DeltaTable
 
 from pipeline.client.choices import ConsumerDeadLetterPolicy
 from pipeline.client.exceptions import TopicNotFound
-from pipeline.client.following.tail import Actions, Follower
 from pipeline.client.subscribing.topics import counts_of, expanded, partitions_of
+from pipeline.client.tables.tail import Actions, Follower
 from pipeline.delta.deltars import arrow_of, open_table, path_of, quoted
 from pipeline.delta.logs.entries import appended, newest
 from pipeline.storage.files import Files

@@ -2,78 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from deltalake import DeltaTable
 
-from pipeline.client.exceptions import InvalidMessage, SubscriptionNotFound
+from pipeline.client.exceptions import InvalidMessage
 from pipeline.client.message import MessageId
-from pipeline.client.pending import pending
-from pipeline.client.reading.topiclog import Place, TopicLog
 from pipeline.client.subscribing.lines import replace_lines, with_history
 from pipeline.client.subscribing.lives import lives
-from pipeline.client.subscribing.standing import standings
 from pipeline.client.subscribing.subscriptions import Subscription, existing, line_of, row_of
-from pipeline.storage.files import Files
+from pipeline.client.tables.topiclog import Place, TopicLog
 from pipeline.subscriptions.incarnations import Sought
-from pipeline.subscriptions.settled import read_mark
 from state.buckets import MAX_TIME
 
 _BEGINNING: Place = (0, 0)
 Where = MessageId | int
 """A position (`MessageId.earliest` and `MessageId.latest`, too), or a publish time in ms since the epoch."""
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """What is open for a subscription, and is dropped by a seek.
-
-    Attributes:
-        pending: messages that were not delivered yet.
-        outstanding: messages that were released and not settled.
-        waiting: messages that failed and were to come again.
-    """
-
-    pending: int
-    outstanding: int
-    waiting: int
-
-
-@dataclass(frozen=True)
-class Prospect:
-    """What a seek drops and brings, by the tables as they are.
-
-    Attributes:
-        position: the first position that comes.
-        brings: messages of the log at the position or behind it; each comes at its time, at once when that has passed.
-        drops: what was open.
-        deleted_until: retention has deleted messages behind the position that were due up to this instant (ms UTC);
-            they do not come. None: it has not.
-    """
-
-    position: Place
-    brings: int
-    drops: Dropped
-    deleted_until: int | None
-
-
-def prospect(root: str, topic: str, name: str, where: Where) -> Prospect:
-    """What a seek would do.
-
-    Raises:
-        NoWarehouse: the folder lacks a table.
-        SubscriptionNotFound: there is no such subscription.
-        InvalidMessage: the id is one that `send` gave.
-    """
-    found = standings(root, topic, name)
-    if not found:
-        raise SubscriptionNotFound(topic, name)
-    log = TopicLog(root, topic)
-    position, backlog = place_of(log, where), pending(root, topic, name).backlogs
-    drops = Dropped(sum(each.count for each in backlog), found[0].outstanding or 0, found[0].waiting or 0)
-    mark = read_mark(Files(), root)
-    deleted = mark.due_ms if position[0] < mark.ledger else None
-    return Prospect(position, log.count_from(position), drops, deleted)
 
 
 def place_of(log: TopicLog, where: Where) -> Place:

@@ -10,7 +10,7 @@ from deltalake.exceptions import DeltaError
 from prometheus_client import start_http_server
 from pyspark.sql import SparkSession
 
-from pipeline.client.pending import pending
+from pipeline.client.insight.pending import pending
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.errors import BadSetting, PipelineError
 from pipeline.config.options import SettleBatch, Watching

@@ -17,10 +17,10 @@ from pipeline.client import aio
 from pipeline.client import client as client_module
 from pipeline.client.choices import ConsumerBatchReceivePolicy, ConsumerType
 from pipeline.client.consuming import consumer as consumer_module
+from pipeline.client.consuming import reader as reader_module
 from pipeline.client.exceptions import AlreadyClosed, InvalidMessage, ProducerQueueIsFull
 from pipeline.client.message import MessageId
 from pipeline.client.producing import producer as producer_module
-from pipeline.client.reading import reader as reader_module
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.delta.deltars import open_table
 from schemas import INBOX, MESSAGES

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline.client.commanding.commands import cancel
-from pipeline.client.pending import KeyBacklog, pending, pending_by_key
+from pipeline.client.insight.pending import KeyBacklog, pending, pending_by_key
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import open_table

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap
 
+from pipeline.client.consuming.backlog import Backlog, OpenRows
 from pipeline.client.consuming.holding import Holding
-from pipeline.client.consuming.rows import slot_rule
-from pipeline.client.following.backlog import Backlog, OpenRows
-from pipeline.client.following.datarows import DataFile
-from pipeline.client.following.tail import DeliveryLog
+from pipeline.client.tables.datarows import DataFile
+from pipeline.client.tables.rows import slot_rule
+from pipeline.client.tables.tail import DeliveryLog
 from state import SubscriptionType, UnackedLimit
 
 KEY = ("t", "s", 1)

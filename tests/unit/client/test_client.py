@@ -18,9 +18,9 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from pipeline.client.create import create_all
-from pipeline.client.inbox import Message, send
-from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
+from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config.errors import (
     AlreadySubscribed,
     BadSetting,

@@ -15,9 +15,9 @@ from pipeline.client.commanding.inforce import InForce
 from pipeline.client.commanding.outcomes import outcomes
 from pipeline.client.commanding.selecting import Example, choose
 from pipeline.client.exceptions import CommandNotFound, SubscriptionNotFound
-from pipeline.client.pending import pending, pending_by_key
+from pipeline.client.insight.pending import pending, pending_by_key
+from pipeline.client.insight.trace import trace
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
-from pipeline.client.tracing.trace import trace
 from pipeline.config.errors import BadValue, NoWarehouse
 from pipeline.delta.deltars import open_table, path_of, query
 from pipeline.storage.files import Files
@@ -214,7 +214,7 @@ def test_very_many_cancelled_messages_are_a_table_in_the_query(flights: str, mon
     """They are subtracted one by one, and not spelled out."""
     cancel(flights, "t", "s", where="entry_id > 0")
     spelled_out = pending(flights)
-    monkeypatch.setattr("pipeline.client.relations._SPELLED_OUT", 1)
+    monkeypatch.setattr("pipeline.client.tables.relations._SPELLED_OUT", 1)
     assert pending(flights) == spelled_out
 
 

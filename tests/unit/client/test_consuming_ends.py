@@ -24,9 +24,9 @@ from pipeline.client.consuming import writer
 from pipeline.client.consuming.consumers import await_subscription, engine_of, new_consumer
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.exceptions import AlreadyClosed, ConsumerBusy, SubscriptionNotFound
-from pipeline.client.following.datarows import DataRows
 from pipeline.client.message import Message, MessageId
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
+from pipeline.client.tables.datarows import DataRows
 from pipeline.config.errors import AlreadySubscribed
 from pipeline.delta.deltars import open_table, query
 from pipeline.storage.waiting import Folders

@@ -19,7 +19,7 @@ from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumers import engine_of, new_consumer
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.consuming.options import ConsumerOptions
-from pipeline.client.following.datarows import DataRows
+from pipeline.client.tables.datarows import DataRows
 from pipeline.storage.files import Files
 from tests.support.consumed import SUBSCRIPTION, TOPIC, World, drained
 

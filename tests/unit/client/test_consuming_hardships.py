@@ -19,10 +19,10 @@ from deltalake import DeltaTable
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumers import new_consumer
 from pipeline.client.consuming.engine import Engine
-from pipeline.client.consuming.events import EventRows
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.writer import EventWriter
-from pipeline.client.following import logs, tail
+from pipeline.client.tables import logs, tail
+from pipeline.client.tables.events import EventRows
 from pipeline.config.errors import StillConflicting, VersionGone
 from pipeline.delta import deltars
 from pipeline.delta.deltars import append, open_table, query

@@ -16,9 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.client.following import tail
-from pipeline.client.following.datarows import DataRows
 from pipeline.client.message import Message
+from pipeline.client.tables import tail
+from pipeline.client.tables.datarows import DataRows
 from state import SubscriptionType
 from tests.support.consumed import SUBSCRIPTION, TOPIC, World, drained, names
 from tests.unit.client.test_consuming import TEN

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 import pyarrow as pa
 
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.delta.deltars import open_table
 from schemas import INBOX
 from tests.support.client import new_warehouse

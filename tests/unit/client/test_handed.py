@@ -12,7 +12,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client.consuming.holding import Handed, Holding
-from pipeline.client.consuming.rows import Rows
+from pipeline.client.tables.rows import Rows
 from state import UnackedLimit
 
 looks = 0

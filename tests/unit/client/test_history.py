@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
-from pipeline.client.pending import pending
-from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.insight.pending import pending
+from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config.errors import BrokenVersion, VersionGone
 from pipeline.delta.deltars import open_table, path_of, rows_of
 from schemas import DELIVERIES, INBOX, SUBSCRIPTIONS, Table

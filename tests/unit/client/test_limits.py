@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.client.client import Client
 from pipeline.client.exceptions import InvalidMessage, InvalidTopicName, MessageTooBig, Result
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.producing.limits import Bounds
 from pipeline.client.subscribing.subscriptions import Subscription
 from pipeline.config.errors import BadValue

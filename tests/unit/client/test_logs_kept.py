@@ -12,7 +12,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 
 import pyarrow as pa
 
-from pipeline.client.inbox import Message, rows_of_messages
+from pipeline.client.producing.inbox import Message, rows_of_messages
 from pipeline.client.producing.writer import Inbox
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscribe_all
 from pipeline.delta.deltars import append, open_table

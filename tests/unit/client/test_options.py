@@ -21,9 +21,9 @@ from pipeline.client import public as delayline
 from pipeline.client.client import Client
 from pipeline.client.commanding.commands import undo
 from pipeline.client.consuming.consumer import Consumer
+from pipeline.client.consuming.reader import Reader
 from pipeline.client.exceptions import InvalidConfiguration, InvalidMessage, InvalidTopicName, InvalidUrl
 from pipeline.client.producing.producer import Producer
-from pipeline.client.reading.reader import Reader
 from pipeline.config.errors import NoWarehouse
 from tests.support.producing import inbox, payloads
 

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client.inbox import Message, send
-from pipeline.client.pending import Backlog, pending, pending_by_key
+from pipeline.client.insight.pending import Backlog, pending, pending_by_key
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.storage.files import Files
@@ -152,7 +152,7 @@ def test_very_many_listeners_are_a_table_in_the_query_and_count_the_same(
     put(root, DELIVERIES, delivery_row(rows[0], subscription=names[0]))
     spelled_out = pending(root)
     assert [each.count for each in spelled_out.backlogs] == [2 if each == "it's" else 3 for each in sorted(names)]
-    monkeypatch.setattr("pipeline.client.relations._SPELLED_OUT", 1)
+    monkeypatch.setattr("pipeline.client.tables.relations._SPELLED_OUT", 1)
     assert pending(root) == spelled_out
 
 
@@ -161,7 +161,7 @@ def test_what_was_left_out_is_subtracted_from_its_own_subscription_and_life(
     root: str, monkeypatch: pytest.MonkeyPatch, spelled_out: int
 ) -> None:
     """Of three, in three ledgers; what comes next, and the keys, are those of what is left."""
-    monkeypatch.setattr("pipeline.client.relations._SPELLED_OUT", spelled_out)
+    monkeypatch.setattr("pipeline.client.tables.relations._SPELLED_OUT", spelled_out)
     names = ("a", "b", "c")
     for number, name in enumerate(names):
         subscribe(root, Subscription("t", name))

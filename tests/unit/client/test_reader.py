@@ -13,6 +13,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client.client import Client
+from pipeline.client.consuming.reader import Reader
 from pipeline.client.exceptions import (
     AlreadyClosed,
     InvalidConfiguration,
@@ -21,9 +22,8 @@ from pipeline.client.exceptions import (
     Timeout,
 )
 from pipeline.client.message import Message, MessageId
-from pipeline.client.reading.reader import Reader
-from pipeline.client.reading.topiclog import TopicLog
 from pipeline.client.schema import StringSchema
+from pipeline.client.tables.topiclog import TopicLog
 from pipeline.config.errors import NoWarehouse
 from pipeline.delta.deltars import arrow_of
 from schemas import MESSAGES
@@ -94,7 +94,7 @@ def test_what_a_store_does_not_give_at_once_is_read_by_the_next_call(
             raise OSError("the store does not answer")
         return arrow_of(*args, **tables)
 
-    monkeypatch.setattr("pipeline.client.reading.topiclog.arrow_of", refusing)
+    monkeypatch.setattr("pipeline.client.tables.topiclog.arrow_of", refusing)
     with pytest.raises(OSError, match="answer"):
         reader.read_next(0)
     assert all_of(reader) == ["1.0", "1.1"]
@@ -111,7 +111,7 @@ def test_a_listener_goes_on_after_a_store_that_did_not_answer(root: str, monkeyp
             raise OSError("the store does not answer")
         return arrow_of(*args, **tables)
 
-    monkeypatch.setattr("pipeline.client.reading.topiclog.arrow_of", refusing)
+    monkeypatch.setattr("pipeline.client.tables.topiclog.arrow_of", refusing)
     with Client(root) as client:
         client.create_reader("t", MessageId.earliest, reader_listener=lambda *_: came.set())
         assert came.wait(10)

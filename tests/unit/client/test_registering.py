@@ -11,9 +11,9 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client.choices import ConsumerType
+from pipeline.client.consuming.registering import register
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.subscribing.policysetting import set_policy, unset_policy
-from pipeline.client.subscribing.registering import register
 from pipeline.client.subscribing.subscriptions import (
     Subscription,
     change,

@@ -13,7 +13,7 @@ from pipeline.client.commanding.commands import cancel, release_now, reschedule,
 from pipeline.client.commanding.outcomes import outcomes
 from pipeline.client.commanding.selecting import Example
 from pipeline.client.exceptions import CommandNotFound
-from pipeline.client.pending import pending
+from pipeline.client.insight.pending import pending
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import open_table, query

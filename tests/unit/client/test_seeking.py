@@ -13,9 +13,10 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from pipeline.client.consuming import consumer as consumers
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.exceptions import InvalidMessage, SubscriptionNotFound, Timeout
+from pipeline.client.insight.pending import pending
 from pipeline.client.message import Message, MessageId
-from pipeline.client.pending import pending
-from pipeline.client.subscribing.seeking import Where, begin_anew, prospect
+from pipeline.client.insight.prospect import prospect
+from pipeline.client.subscribing.seeking import Where, begin_anew
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
 from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies

@@ -19,11 +19,11 @@ from deltalake import write_deltalake
 from pipeline.client import client as client_module
 from pipeline.client.choices import ConsumerDeadLetterPolicy, ConsumerType, PartitionsRoutingMode
 from pipeline.client.client import Client
+from pipeline.client.consuming.registering import register
 from pipeline.client.exceptions import InvalidConfiguration, InvalidTopicName, OperationNotSupported, TopicNotFound
 from pipeline.client.message import MessageId
 from pipeline.client.subscribing import lines
 from pipeline.client.subscribing.patterns import ConsumedTopics
-from pipeline.client.subscribing.registering import register
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.client.subscribing.topics import create_partitioned_topic, partition_counts
 from pipeline.config.errors import AlreadySubscribed, BadValue

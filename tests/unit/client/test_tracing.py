@@ -12,9 +12,9 @@ import pytest
 
 from pipeline.client.client import Client
 from pipeline.client.commanding.commands import cancel, shift, undo
-from pipeline.client.inbox import Message, send
+from pipeline.client.insight.trace import Trace, trace
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
-from pipeline.client.tracing.trace import Trace, trace
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import append, open_table, path_of
 from pipeline.storage.files import Files

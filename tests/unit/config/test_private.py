@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="the session needs requirements/all.lock")
 from jobs.commands import spark
 from jobs.commands.startcache import Kept
 from pipeline.client.create import create_all
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadSetting
 from pipeline.config.options import Watching

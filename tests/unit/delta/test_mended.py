@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client.pending import pending_by_key
-from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.insight.pending import pending_by_key
+from pipeline.client.insight.trace import trace
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
-from pipeline.client.tracing.trace import trace
+from pipeline.client.tables.deliveries import Deliveries
 from pipeline.delta.deltars import arrow_of, open_table, query
 from pipeline.subscriptions.incarnations import Sought
 from schemas import COMMANDS, DELIVERIES, MESSAGES, SUBSCRIPTIONS

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.doctor.check_checkpoints import checkpoints
 from pipeline.doctor.look import Look

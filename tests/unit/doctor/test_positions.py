@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.storage.files import Files

@@ -14,7 +14,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.subscriptions.policies import Policies

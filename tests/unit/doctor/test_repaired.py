@@ -20,7 +20,7 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.errors import BrokenVersion, VersionGone
 from pipeline.config.options import Options

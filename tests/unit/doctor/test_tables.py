@@ -17,7 +17,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.delta.deltars import append, open_table, path_of, rows_of
 from pipeline.doctor.examine import examine
 from pipeline.doctor.look import Severity

@@ -26,6 +26,20 @@ FLOORS = (
 )
 """The rooms of `pipeline`, from the top. A room may import any room on a floor below its own."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+CLIENT_FLOORS = (
+    ("everything", "public"),
+    ("aio", "spark"),
+    ("client",),
+    ("consuming", "insight"),
+    ("commanding",),
+    ("subscribing",),
+    ("producing", "tables"),
+    ("create", "message", "options", "checks"),
+    ("choices", "schema"),
+    ("exceptions",),
+)
+"""The rooms of the client, and the modules that are in none of them, from the top; the same holds as for rooms."""
+CLIENT_FLOOR = {room: number for number, rooms in enumerate(CLIENT_FLOORS) for room in rooms}
 ELSEWHERE = {
     "worker": ("numpy", "pandas", "pyarrow", "pyroaring", "pyspark"),
     "client": ("deltalake", "numpy", "pyarrow", "pyroaring"),
@@ -70,6 +84,17 @@ def broken_rooms(module: Module) -> list[str]:
     return found
 
 
+def broken_client_rooms(module: Module) -> list[str]:
+    """The imports of a module of the client that go up, or sideways, among the rooms of the client."""
+    inside = module.name.split(".")
+    if inside[:2] != ["pipeline", "client"] or len(inside) < 3 or inside[2] == "__init__":
+        return []
+    of_client = [name for name in imports(module) if within(name, "pipeline.client") and name.count(".") > 1]
+    rooms_of = {name: name.split(".")[2] for name in of_client}
+    broken = {n: r for n, r in rooms_of.items() if r != inside[2] and CLIENT_FLOOR[r] <= CLIENT_FLOOR[inside[2]]}
+    return [f"{module.name} imports {name}, which is not below it" for name in broken]
+
+
 def comes_to_load(room: str) -> dict[str, str]:
     """What the modules of a room import from outside the project, and what they import imports: by whom."""
     known = {module.name: module for module in modules()}
@@ -96,6 +121,17 @@ def test_every_folder_of_the_pipeline_is_a_room() -> None:
 def test_no_module_leaves_its_room_but_downstairs_and_through_the_doors() -> None:
     """The stages never import each other, and what a room keeps to itself can be changed without asking anybody."""
     assert [line for module in modules() for line in broken_rooms(module)] == []
+
+
+def test_every_folder_and_module_of_the_client_has_its_floor() -> None:
+    """Whoever adds one says who may import it."""
+    there = {path.stem for path in (ROOT / "pipeline" / "client").iterdir() if not path.name.startswith("__")}
+    assert sorted(CLIENT_FLOOR) == sorted(there)
+
+
+def test_no_module_of_the_client_leaves_its_room_but_downstairs() -> None:
+    """A follower of a table knows nothing of consumers, and the registry nothing of those who look at it."""
+    assert [line for module in modules() for line in broken_client_rooms(module)] == []
 
 
 @pytest.mark.parametrize("room", sorted(FLOOR))
@@ -128,7 +164,7 @@ def test_what_executors_need_loads_beside_those_packages_alone() -> None:
         ("pipeline.delta.writing.oncewriter", "from pipeline.service.clock import advance"),
         ("pipeline.ingest.stage", "from pipeline.dispatch import stage"),
         ("pipeline.dispatch.release", "import pipeline.schedule.stage"),
-        ("pipeline.client.inbox", "from pipeline.doctor.look import Finding"),
+        ("pipeline.client.producing.inbox", "from pipeline.doctor.look import Finding"),
         ("pipeline.worker.encode", "def late():\n    from pipeline.delta.writing.oncewriter import Sink"),
         ("pipeline.service.run", "from pipeline.dispatch.release_local import LocalRelease"),
         ("jobs.cli", "from pipeline.maintenance import retention"),
@@ -152,6 +188,27 @@ def test_a_planted_way_between_rooms_is_reported(name: str, source: str) -> None
 def test_an_allowed_way_between_rooms_is_not_reported(name: str, source: str) -> None:
     """Downstairs, inside a room, and tests of what a room keeps to itself."""
     assert broken_rooms(Module(name, source)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("pipeline.client.tables.tail", "from pipeline.client.consuming.clock import Clock"),
+        ("pipeline.client.subscribing.seeking", "def late():\n    from pipeline.client.insight import pending"),
+        ("pipeline.client.consuming.consumer", "import pipeline.client.insight.trace"),
+        ("pipeline.client.message", "from pipeline.client.checks import checked_place"),
+        ("pipeline.client.tables.rows", "from pipeline.client import client"),
+    ],
+)
+def test_a_planted_way_between_rooms_of_the_client_is_reported(name: str, source: str) -> None:
+    """Up, and sideways."""
+    assert len(broken_client_rooms(Module(name, source))) == 1
+
+
+def test_an_allowed_way_between_rooms_of_the_client_is_not_reported() -> None:
+    """Downstairs, and inside a room."""
+    source = "from pipeline.client.tables.rows import Rows\nfrom pipeline.client.consuming.clock import Clock"
+    assert broken_client_rooms(Module("pipeline.client.consuming.backlog", source)) == []
 
 
 def test_no_tables_lie_beside_the_rooms() -> None:

@@ -26,9 +26,9 @@ from jobs.commands import send as sending
 from jobs.commands.pending import report
 from jobs.commands.receive import as_json as delivery_json
 from jobs.commands.receive import line
-from pipeline.client.pending import Backlog, Pending
-from pipeline.client.reading.deliveries import Delivery
+from pipeline.client.insight.pending import Backlog, Pending
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.client.tables.deliveries import Delivery
 from pipeline.delta.deltars import append, open_table, rows_of
 from schemas import DELIVERIES, INBOX
 from tests.support.client import new_warehouse

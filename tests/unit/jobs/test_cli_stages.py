@@ -19,7 +19,7 @@ from jobs.commands.demo import run as demo
 from jobs.commands.failures import explain, storage
 from jobs.commands.run import Counts, StageFailed
 from pipeline.client.create import create_all
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.config.errors import StageRunning
 from pipeline.config.profiles import read_profile
 from pipeline.config.settings import Upkeep

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from jobs.commands import consume, policies
 from jobs.commands.durations import BadText
-from pipeline.client.subscribing.standing import standings
+from pipeline.client.insight.standing import standings
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.subscriptions.policies import Policies
 from schemas import MESSAGES

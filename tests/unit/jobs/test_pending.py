@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from typer.testing import Result
 
 from jobs.commands.pending import as_json, by_minute, by_topic, keys, keys_json, report
-from pipeline.client.pending import Backlog, KeyBacklog, Pending
+from pipeline.client.insight.pending import Backlog, KeyBacklog, Pending
 from tests.support.client import new_warehouse
 from tests.support.invoked import invoke
 

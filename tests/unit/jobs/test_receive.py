@@ -16,8 +16,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.commands.receive import receive
-from pipeline.client.following.datarows import DataRows
-from pipeline.client.reading.deliveries import Deliveries, Delivery
+from pipeline.client.tables.datarows import DataRows
+from pipeline.client.tables.deliveries import Deliveries, Delivery
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs import entries
 from schemas import DELIVERIES
@@ -77,7 +77,7 @@ def test_a_log_that_does_not_answer_is_asked_again_and_without_following_that_is
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was committed meanwhile comes then."""
-    deliveries, name = Deliveries(root), "pipeline.client.following.tail.entry"
+    deliveries, name = Deliveries(root), "pipeline.client.tables.tail.entry"
 
     def away(*_: object) -> None:
         raise OSError(AWAY)
@@ -106,7 +106,7 @@ def test_a_file_that_is_broken_ends_it(root: str, monkeypatch: pytest.MonkeyPatc
         raise OSError("Couldn't deserialize thrift: TProtocolException: Invalid data")
 
     delivered(root, 1)
-    monkeypatch.setattr("pipeline.client.following.tail.entry", broken)
+    monkeypatch.setattr("pipeline.client.tables.tail.entry", broken)
     with pytest.raises(OSError, match="thrift"):
         receive(Deliveries(root), (None, None), print, print, form=entry, follow=True, limit=1)
 

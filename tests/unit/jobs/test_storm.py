@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from jobs.demo.check import STORM
 from jobs.demo.storm import EVE_MS, Storm, announce
 from pipeline.client.create import create_all
-from pipeline.client.pending import pending
+from pipeline.client.insight.pending import pending
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from schemas import MESSAGES
 from tests.support.client import message_row, noticed, put

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from pipeline.client.client import Client
 from pipeline.client.create import create_all
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.client.subscribing.topics import topic_partitions
 from pipeline.config.errors import BadValue

@@ -19,10 +19,10 @@ from typer.testing import Result
 
 from jobs import cli
 from jobs.commands.tracing import report
-from pipeline.client.inbox import Message, send
+from pipeline.client.insight.facts import Fact, Sent, Step
+from pipeline.client.insight.trace import MessageState, Trace
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
-from pipeline.client.tracing.facts import Fact, Sent, Step
-from pipeline.client.tracing.trace import MessageState, Trace
 from schemas import MESSAGES
 from tests.support.client import message_row, new_warehouse, noticed, put
 from tests.support.invoked import invoke

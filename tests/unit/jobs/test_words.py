@@ -20,9 +20,9 @@ from jobs.commands.deadletters import as_json as dead_letter
 from jobs.commands.jsonform import json_line
 from jobs.commands.replay import as_json as replayed
 from jobs.commands.run import Counts
+from pipeline.client.insight.facts import Sent, Step
+from pipeline.client.insight.trace import MessageState, Trace
 from pipeline.client.subscribing.deadletters import DeadLetter
-from pipeline.client.tracing.facts import Sent, Step
-from pipeline.client.tracing.trace import MessageState, Trace
 from pipeline.moving.pulsar import Taken
 from pipeline.service.replay import ReplayClock
 from tests.support.words import check, table

@@ -16,7 +16,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from pipeline.brokers.pulsar import Position
-from pipeline.client.inbox import Message, rows_of_messages
+from pipeline.client.producing.inbox import Message, rows_of_messages
 from pipeline.config.errors import BadValue, StageRunning
 from pipeline.delta import deltars
 from pipeline.delta.deltars import append, open_table, path_of

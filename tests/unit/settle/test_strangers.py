@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark", reason="settle is made for sessions of Spark")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 
-from pipeline.client.following.logs import LeaseLog
+from pipeline.client.tables.logs import LeaseLog
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.storage.files import Files
 from schemas import COMMANDS, CONSUMER_EVENTS, DELIVERIES, REJECTED_SETTLE, Table

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark", reason="sources are streams of Spark's")
 pytest.importorskip("deltalake", reason="the warehouse needs requirements/all.lock")
 
-from pipeline.client.inbox import Message, send
+from pipeline.client.producing.inbox import Message, send
 from pipeline.config.errors import SourcePlaceGone
 from pipeline.config.options import Watch, nobody
 from pipeline.config.sources import Source

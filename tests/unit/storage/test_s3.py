@@ -23,13 +23,13 @@ from jobs.commands.spark import NoSession
 from pipeline.client.client import Client
 from pipeline.client.create import create_all
 from pipeline.client.exceptions import ConnectError
-from pipeline.client.inbox import Message, send
 from pipeline.client.message import MessageId
 from pipeline.client.producing import writer as producer_inbox
-from pipeline.client.reading import topiclog as reader_log
-from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing import topics
 from pipeline.client.subscribing.topics import create_partitioned_topic
+from pipeline.client.tables import topiclog as reader_log
+from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config import s3
 from pipeline.config.errors import NoFileSystem
 from pipeline.config.paths import one_spelling

@@ -11,10 +11,10 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from pipeline.client.consuming.holding import Holding
-from pipeline.client.consuming.rows import Key, Mask, Rows, SlotsOf, chosen, rows_of
-from pipeline.client.following.datarows import LIGHT, READ, DataFile
-from pipeline.client.following.logs import Open
-from pipeline.client.following.tail import DeliveryLog
+from pipeline.client.tables.datarows import LIGHT, READ, DataFile
+from pipeline.client.tables.logs import Open
+from pipeline.client.tables.rows import Key, Mask, Rows, SlotsOf, chosen, rows_of
+from pipeline.client.tables.tail import DeliveryLog
 from pipeline.storage.arrays import IntArray
 from state.lease_events import Handed
 

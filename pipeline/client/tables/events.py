@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipeline.client.consuming.rows import Key
+from pipeline.client.tables.rows import Key
 from pipeline.delta.deltars import arrow_schema
 from pipeline.storage.arrays import IntArray, completed
 from schemas import CONSUMER_EVENTS

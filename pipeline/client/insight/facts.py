@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 from pipeline.client.commanding.inforce import Chosen
 from pipeline.client.commanding.inforce import moved as moved_by
 from pipeline.client.commanding.inforce import rows as commands
-from pipeline.client.consuming.events import ACK, NACK
-from pipeline.client.reading.deliveries import may_hold
-from pipeline.client.reading.published import published
-from pipeline.client.untaken import untaken
+from pipeline.client.insight.published import published
+from pipeline.client.insight.untaken import untaken
+from pipeline.client.tables.deliveries import may_hold
+from pipeline.client.tables.events import ACK, NACK
 from pipeline.delta.deltars import open_table, path_of, query, quoted
 from pipeline.storage.arrays import python_rows
 from pipeline.storage.files import Files

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.client.consuming.rows import COLUMNS, NAMES
+from pipeline.client.tables.rows import COLUMNS, NAMES
 from pipeline.config.errors import VersionGone
 from pipeline.config.routes import NotInDriver
 from pipeline.delta.logs.filestats import known, moment_us

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
 from pipeline.client.commanding.retries import waiting
-from pipeline.client.following.logs import CursorLog
-from pipeline.client.heldback import is_held
+from pipeline.client.insight.facts import Facts, Position, Sent, Step, at, facts, ms_of, with_key
+from pipeline.client.insight.heldback import is_held
 from pipeline.client.options import refuse, spelled_out
 from pipeline.client.subscribing.deadletters import letters_of
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import subscriptions
-from pipeline.client.tracing.facts import Facts, Position, Sent, Step, at, facts, ms_of, with_key
+from pipeline.client.tables.logs import CursorLog
 from pipeline.config.errors import BadValue, check_text
 from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.storage.files import Files

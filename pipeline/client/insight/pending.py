@@ -25,14 +25,14 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipeline.client.asof import CountingRule, at_instant, at_present, uncertain
 from pipeline.client.commanding.inforce import Chosen, delivered
-from pipeline.client.commanding.positionstable import due_times_table, positions_table
-from pipeline.client.heldback import held_back
-from pipeline.client.relations import relation, table_of
+from pipeline.client.insight.asof import CountingRule, at_instant, at_present, uncertain
+from pipeline.client.insight.heldback import held_back
+from pipeline.client.insight.positionstable import due_times_table, positions_table
+from pipeline.client.insight.untaken import in_inbox
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import Subscription, subscriptions
-from pipeline.client.untaken import in_inbox
+from pipeline.client.tables.relations import relation, table_of
 from pipeline.delta.deltars import open_table, query
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guardstates import GuardStates
@@ -179,7 +179,7 @@ def pending(
         topic: only of this topic.
         subscription: only for subscriptions of this name.
         as_of: an instant, ms UTC: count what was pending then, for the subscriptions that there are now, in their
-            present lives (`pipeline.client.asof`). None: now.
+            present lives (`pipeline.client.insight.asof`). None: now.
 
     Raises:
         NoWarehouse: the folder lacks a table.

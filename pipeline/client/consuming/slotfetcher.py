@@ -11,16 +11,16 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from pipeline.client.consuming.backlog import Backlog, BacklogState, OpenRows, behind, careful
 from pipeline.client.consuming.clock import Clock, Pace
-from pipeline.client.consuming.events import OWNER_LOST, EventRows, runs_of
+from pipeline.client.consuming.earlyredeliveries import EarlyRedeliveries
 from pipeline.client.consuming.holding import Holding
-from pipeline.client.consuming.rows import Key, Rows, SlotsOf, chosen, rows_of, slot_rule
 from pipeline.client.consuming.writer import EventWriter
-from pipeline.client.following.backlog import Backlog, BacklogState, OpenRows, behind, careful
-from pipeline.client.following.datarows import DataFile
-from pipeline.client.following.earlyredeliveries import EarlyRedeliveries
-from pipeline.client.following.logs import ClosedLog, CursorLog, CursorSnapshot, LeaseLog, Open, RegistryLog
-from pipeline.client.following.tail import DeliveryLog
+from pipeline.client.tables.datarows import DataFile
+from pipeline.client.tables.events import OWNER_LOST, EventRows, runs_of
+from pipeline.client.tables.logs import ClosedLog, CursorLog, CursorSnapshot, LeaseLog, Open, RegistryLog
+from pipeline.client.tables.rows import Key, Rows, SlotsOf, chosen, rows_of, slot_rule
+from pipeline.client.tables.tail import DeliveryLog
 from pipeline.config.errors import VersionGone
 from pipeline.subscriptions.incarnations import Name
 from state import Condition, LeaseReplay, SubscriptionType

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from deltalake import DeltaTable
 
 from pipeline.client.commanding.inforce import Chosen, at_work, in_force, left_out
-from pipeline.client.reading.published import ROW, published
+from pipeline.client.insight.published import ROW, published
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import instant, open_table, query
 from pipeline.storage.files import Files

@@ -15,9 +15,9 @@ from typing import Any
 from pipeline.client.consuming.consumerlistener import Receiver
 from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported
 from pipeline.client.message import Message, MessageId
-from pipeline.client.reading.topiclog import START, Place, TopicLog
 from pipeline.client.schema import Schema
 from pipeline.client.subscribing.seeking import checked_where
+from pipeline.client.tables.topiclog import START, Place, TopicLog
 from pipeline.config.wallclock import monotonic_ms, wall_ms
 from state import TimeBucketIndex
 from state.buckets import MAX_TIME

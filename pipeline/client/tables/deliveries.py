@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.client.following.datarows import ORDER, DataFile, DataRows, data_file
-from pipeline.client.following.tail import Actions, Tail, files_at
+from pipeline.client.tables.datarows import ORDER, DataFile, DataRows, data_file
+from pipeline.client.tables.tail import Actions, Tail, files_at
 from pipeline.config.errors import VersionGone
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import appended, info_of, oldest

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from pipeline.client.consuming.rows import Mask, Rows
+from pipeline.client.tables.rows import Mask, Rows
 
 Delivery = tuple[int, int, int]
 """Ledger, entry, redelivery count."""

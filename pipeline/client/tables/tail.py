@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from pipeline.client.following.datarows import DataFile, DataRows, data_file
+from pipeline.client.tables.datarows import DataFile, DataRows, data_file
 from pipeline.config.errors import VersionGone
 from pipeline.config.routes import FileTooLarge
 from pipeline.delta.deltars import path_of

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyroaring import BitMap
 
-from pipeline.client.consuming.events import ACK, NACK
-from pipeline.client.consuming.rows import Key, Mask, Rows, chosen
-from pipeline.client.following.tail import Actions, Follower
+from pipeline.client.tables.events import ACK, NACK
+from pipeline.client.tables.rows import Key, Mask, Rows, chosen
+from pipeline.client.tables.tail import Actions, Follower
 from pipeline.config.routes import NotInDriver
 from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.delta.logs.entries import appended, commits, note_of, versions
