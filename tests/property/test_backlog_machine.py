@@ -11,9 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 
 from pipeline.client.consuming.backlog import Backlog, BacklogState
-from pipeline.client.consuming.holding import Holding
+from pipeline.client.tables.deliveryset import DeliverySet
 from pipeline.client.tables.rows import Rows
-from state import UnackedLimit
 
 SLOTS = 3
 PARTS = st.lists(st.lists(st.integers(0, SLOTS - 1), max_size=4), max_size=5)
@@ -34,9 +33,7 @@ class BacklogMachine(RuleBasedStateMachine):
         starts = np.cumsum([1, *map(len, parts)]).tolist()
         self.parts = [rows(first, slots) for first, slots in zip(starts, parts, strict=False)]
         owing = dict.fromkeys(range(SLOTS), 0) if owed else {}
-        self.backlog = Backlog(
-            set(range(SLOTS)), 7, 0, 0, owing, announces=True, mark=0, exclude=Holding(UnackedLimit(0))
-        )
+        self.backlog = Backlog(set(range(SLOTS)), 7, 0, 0, owing, announces=True, mark=0, exclude=DeliverySet())
         self.owed, self.given = owed, list[int]()
         self.noted, self.asked = dict.fromkeys(range(SLOTS), 0), dict.fromkeys(range(SLOTS), 0)
         self.wanted = [
@@ -49,7 +46,7 @@ class BacklogMachine(RuleBasedStateMachine):
         """What is open is known; what an owner had may have to be counted as failed first."""
         assert self.backlog.next() == (None, [])
         if self.owed:
-            self.backlog.pay({})
+            self.backlog.pay()
             assert self.backlog.next() == (None, [])
         self.backlog.read(iter(self.parts))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree
 from tempfile import TemporaryDirectory
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -23,19 +24,19 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from deltalake import DeltaTable
 
-from pipeline.client.consuming.backlog import Backlog, OpenRows
+from pipeline.client.consuming.backlog import Backlog, open_rows
 from pipeline.client.consuming.clock import Clock, Pace
-from pipeline.client.consuming.holding import Holding
-from pipeline.client.consuming.slotfetcher import SlotStreams
-from pipeline.client.tables.datarows import ORDER
+from pipeline.client.consuming.slotfetcher import Logs, SlotFetcher
+from pipeline.client.tables.datarows import LIGHT, ORDER, READ
 from pipeline.client.tables.deliveries import Deliveries
+from pipeline.client.tables.deliveryset import NO_SLOT, DeliverySet
 from pipeline.client.tables.logs import ClosedLog
 from pipeline.client.tables.rows import Rows, slot_rule
 from pipeline.client.tables.tail import DeliveryLog
 from pipeline.delta.deltars import path_of, rows_of
 from pipeline.storage.files import Files
 from schemas import DELIVERIES
-from state import SubscriptionType, UnackedLimit
+from state import SubscriptionType
 from tests.support.client import at, delivery_row, empty_warehouse, message_row
 
 KEY, SLOTS = ("t", "s", 1), 4
@@ -148,20 +149,26 @@ def one_by_one(versions: list[list[Row]]) -> list[int]:
 
 def backlog(version: int, slots: set[int], rows: Iterator[Rows] | None = None) -> Backlog:
     """Slots that were just taken."""
-    found = Backlog(slots, version, 0, 0, {}, announces=False, mark=0, exclude=Holding(UnackedLimit(0)))
+    found = Backlog(slots, version, 0, 0, {}, announces=False, mark=0, exclude=DeliverySet())
     if rows is not None:
         found.read(rows)
     return found
 
 
+def open_entries(log: DeliveryLog, version: int, still_open: set[int], columns: Sequence[str]) -> list[int]:
+    """What a consumer reads of the table that takes all slots, of what is open."""
+    found = backlog(version, set(range(SLOTS)))
+    found.still_open.put(1, NO_SLOT, 0, BitMap(still_open))
+    return entries(open_rows(log, KEY, slot_rule(SubscriptionType.KEY_SHARED, SLOTS), found, columns))
+
+
 def followed(log: DeliveryLog, slots: set[int]) -> list[int]:
     """What a consumer gets that has slots from the first version on."""
-    streams = SlotStreams(
-        log, ClosedLog(empty_warehouse(), Files()), KEY, slot_rule(SubscriptionType.KEY_SHARED, SLOTS), Pace(Clock())
-    )
-    streams.take(backlog(0, slots, iter(())))
+    logs = SimpleNamespace(deliveries=log, closed=ClosedLog(empty_warehouse(), Files()), pace=Pace(Clock()))
+    fetcher = SlotFetcher(cast("Logs", logs), KEY, SubscriptionType.KEY_SHARED, SLOTS)
+    fetcher.add(backlog(0, slots, iter(())))
     found: list[int] = []
-    while (rows := streams.next()[0]) is not None:
+    while (rows := fetcher.next()[0]) is not None:
         found += rows.entries.tolist()
     return found
 
@@ -184,10 +191,8 @@ def test_every_reader_gets_rows_in_the_order_of_deliveries_each_once(world: Draw
         assert [each.position[1] for each in taken] == one_by_one(mine)
         assert [each.order[1] for each in taken] == [places[each.position[1]] for each in taken]
         assert followed(log, set(range(SLOTS))) == one_by_one(mine)
-        still_open, at_end = {1: {0: BitMap(world.open)}}, backlog(table.last, set(range(SLOTS)))
-        reader = OpenRows(log, KEY, slot_rule(SubscriptionType.KEY_SHARED, SLOTS))
         wanted = ordered([row for rows in mine for row in rows if row["entry_id"] in world.open])
-        assert entries(reader.of(at_end, still_open)) == entries(reader.light(at_end, still_open)) == wanted
+        assert [open_entries(log, table.last, world.open, columns) for columns in (READ, LIGHT)] == [wanted, wanted]
         table.cut()
         assert [each.position[1] for each in Deliveries(folder).take()] == ordered(world.rows)
 
@@ -201,7 +206,5 @@ def test_a_file_that_was_read_whole_is_merged_with_others_of_which_little_is_rea
     with patch("pipeline.client.tables.tail.newest", lambda *_: 0):
         log = DeliveryLog(str(tmp_path), Files())
     log.read()
-    reader = OpenRows(log, KEY, slot_rule(SubscriptionType.KEY_SHARED, SLOTS))
-    at_end, still_open = backlog(table.last, set(range(SLOTS))), {1: {0: BitMap(range(8))}}
-    assert entries(reader.of(at_end, still_open)) == [*range(8)]
-    assert entries(reader.light(at_end, still_open)) == [*range(8)]
+    assert open_entries(log, table.last, set(range(8)), READ) == [*range(8)]
+    assert open_entries(log, table.last, set(range(8)), LIGHT) == [*range(8)]

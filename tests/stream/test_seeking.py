@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.client.insight.pending import pending
+from pipeline.client.insight.prospect import Prospect, prospect
 from pipeline.client.message import MessageId
 from pipeline.client.subscribing.lives import lives
-from pipeline.client.insight.prospect import Prospect, prospect
 from pipeline.client.subscribing.seeking import begin_anew
 from pipeline.config.stages import SCHEDULE
 from schemas import DELIVERIES, MESSAGES

@@ -8,11 +8,9 @@ from enum import Enum, auto
 
 import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap
 
-from pipeline.client.consuming.holding import Holding
-from pipeline.client.tables.datarows import LIGHT, READ, DataFile
-from pipeline.client.tables.logs import Open
+from pipeline.client.tables.datarows import READ, DataFile
+from pipeline.client.tables.deliveryset import DeliverySet
 from pipeline.client.tables.rows import Key, Mask, Rows, SlotsOf, chosen, rows_of
 from pipeline.client.tables.tail import DeliveryLog
 from pipeline.storage.arrays import IntArray
@@ -60,7 +58,7 @@ class Backlog:
         state: where it is.
         still_open: what was open when settle had read so far.
         paying: looks for what is owed; None: nobody has begun to.
-        lost: what was found of it: ledgers, entries, redelivery counts.
+        lost: what was found of it.
     """
 
     slots: set[int]
@@ -70,18 +68,18 @@ class Backlog:
     owed: Place
     announces: bool
     mark: int
-    exclude: Holding
+    exclude: DeliverySet
     state: BacklogState = BacklogState.WAITING
-    still_open: Open = field(default_factory=dict)
+    still_open: DeliverySet = field(default_factory=DeliverySet)
     paying: Iterator[Rows] | None = None
-    lost: list[tuple[IntArray, IntArray, IntArray]] = field(default_factory=list)
+    lost: DeliverySet = field(default_factory=DeliverySet)
     _noted: Place = field(default_factory=dict)
     _rows: Iterator[Rows] = field(default_factory=lambda: iter(()))
     _held: Rows | None = None
 
-    def pay(self, still_open: Open) -> None:
+    def pay(self) -> None:
         """Settle has read all that counts; an owner was lost."""
-        self.state, self.still_open = BacklogState.PAYING, still_open
+        self.state = BacklogState.PAYING
 
     def read(self, rows: Iterator[Rows]) -> None:
         """Give these rows from now on."""
@@ -124,55 +122,30 @@ def _places(rows: Rows) -> Place:
     return {slot: int(rows.places[rows.slots == slot].max()) for slot in np.unique(rows.slots).tolist()}
 
 
-class OpenRows:
-    """Reads of the table what is open of a subscription."""
+def open_rows(
+    log: DeliveryLog, key: Key, slots_of: SlotsOf, backlog: Backlog, columns: Sequence[str] = READ
+) -> Iterator[Rows]:
+    """The rows of a backlog that are open, those that are owed included, as the table has them."""
 
-    def __init__(self, log: DeliveryLog, key: Key, slots_of: SlotsOf) -> None:
-        """Read nothing yet."""
-        self._log, self._key, self._slots_of = log, key, slots_of
+    def mine(table: pa.Table) -> pa.Table:
+        rows = rows_of(chosen(table, key), slots_of)
+        return rows.where(backlog.still_open.holds(rows)).of_slots(backlog.slots).table
 
-    def of(self, backlog: Backlog, still_open: Open) -> Iterator[Rows]:
-        """The rows of a backlog that are open, those that are owed included."""
-        return self._read(backlog, still_open)
-
-    def light(self, backlog: Backlog, still_open: Open) -> Iterator[Rows]:
-        """The same without what may be large."""
-        return self._read(backlog, still_open, LIGHT)
-
-    def _read(self, backlog: Backlog, still_open: Open, columns: Sequence[str] = READ) -> Iterator[Rows]:
-        def mine(table: pa.Table) -> pa.Table:
-            rows = rows_of(chosen(table, self._key), self._slots_of)
-            return rows.where(open_in(rows, still_open)).of_slots(backlog.slots).table
-
-        ledgers = np.array(sorted(still_open), np.int64)
-        files = self._log.table(backlog.version) if len(ledgers) else []
-        wanted = [each for each in files if self._may_hold(each, ledgers, still_open)]
-        for table in self._log.data.of(wanted, backlog.version, mine, columns):
-            yield rows_of(table, self._slots_of)
-
-    def _may_hold(self, file: DataFile, ledgers: IntArray, still_open: Open) -> bool:
-        if not file.is_for(self._key):
-            return False
-        low, high = file.low.get("ledger_id"), file.high.get("ledger_id")
-        if low is None or high is None:
-            return True
-        if np.searchsorted(ledgers, low) == np.searchsorted(ledgers, high, "right"):
-            return False
-        first, last = file.low.get("entry_id"), file.high.get("entry_id")
-        if low != high or first is None or last is None:
-            return True
-        return any(entries.range_cardinality(first, last + 1) for entries in still_open[low].values())
+    files = [each for each in log.table(backlog.version) if each.is_for(key)] if backlog.still_open else []
+    ledgers = backlog.still_open.ledgers
+    wanted = [each for each in files if _may_hold(each, ledgers, backlog.still_open)]
+    for table in log.data.of(wanted, backlog.version, mine, columns):
+        yield rows_of(table, slots_of)
 
 
-def open_in(rows: Rows, still_open: Open) -> Mask:
-    """Which rows are open, with their redelivery count."""
-    mask = np.zeros(len(rows), np.bool_)
-    for ledger in np.unique(rows.ledgers).tolist():
-        for count, entries in still_open.get(ledger, {}).items():
-            mine = np.flatnonzero((rows.ledgers == ledger) & (rows.counts == count))
-            if len(mine):
-                mask[mine] = _within(rows.entries[mine], entries)
-    return mask
+def _may_hold(file: DataFile, ledgers: IntArray, still_open: DeliverySet) -> bool:
+    low, high = file.low.get("ledger_id"), file.high.get("ledger_id")
+    if low is None or high is None:
+        return True
+    if np.searchsorted(ledgers, low) == np.searchsorted(ledgers, high, "right"):
+        return False
+    first, last = file.low.get("entry_id"), file.high.get("entry_id")
+    return low != high or first is None or last is None or still_open.has_between(low, first, last)
 
 
 def behind(rows: Rows, owed: Mapping[int, int]) -> Mask:
@@ -213,11 +186,3 @@ def _gathered(parts: Iterator[Rows]) -> Iterator[Rows]:
             held = []
     if held:
         yield Rows.concat(held)
-
-
-def _within(entries: IntArray, bitmap: BitMap) -> Mask:
-    low, high = int(entries.min()), int(entries.max()) + 1
-    if bitmap.range_cardinality(low, high) == high - low:
-        return np.ones(len(entries), np.bool_)
-    near = bitmap & BitMap(range(low, high))
-    return np.isin(entries, np.array(near.to_array(), np.int64))

@@ -5,26 +5,30 @@ Nothing here reads or writes a table. The caller has the lock.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
 from pipeline.client.consuming.clock import Clock
-from pipeline.client.consuming.holding import Failed, Handed, Holding
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.queue import Queue
 from pipeline.client.consuming.received import Owner, Received
 from pipeline.client.consuming.stats import ConsumerStats
+from pipeline.client.tables.deliveryset import DeliverySet
 from pipeline.client.tables.events import ACK_TIMEOUT, NACK, EventRows, runs_of
 from pipeline.client.tables.rows import Rows
-from pipeline.storage.arrays import longs
+from pipeline.storage.arrays import IntArray, longs
 from state import MessageTimers, Positions, UnackedLimit
 from state.positionset import PositionSet
 
 Place = tuple[int, int]
 """Ledger, entry."""
+Failed = dict[int, Positions]
+"""Messages by redelivery count."""
 
 
 class MessageTracker:
@@ -59,12 +63,13 @@ class MessageTracker:
     def clear(self) -> None:
         """Forget everything."""
         self.event_rows = None
-        self.queue, self.holding = Queue(), Holding(UnackedLimit(self._options.max_unacked))
+        self.queue, self.holding = Queue(), DeliverySet()
+        self._limit = UnackedLimit(self._options.max_unacked)
         self._handed = Handed(self.holding) if self._options.kind.alone else None
         self._acks: list[Place] = []
         self._ack_runs: list[Positions] = []
         self._nacks: dict[int | None, list[Place]] = defaultdict(list)
-        self._room = self.holding.limit.room
+        self._room = self._limit.room
         self.upto = 0
         if self._timers is not None:
             self._timers.clear()
@@ -142,7 +147,7 @@ class MessageTracker:
     def fail_all(self) -> None:
         """All that the application holds comes again at once."""
         self.count(self._clock.now())
-        self._put_back(self.holding.take_all(), 0, NACK)
+        self._put_back(self._taken_back(), 0, NACK)
 
     # ---- the books
 
@@ -151,7 +156,7 @@ class MessageTracker:
         if self.event_rows is None:
             return
         for rows in self.queue.taken():
-            self.holding.give(rows)
+            self._limit = self._limit.given(self.holding.add(rows))
             self.stats.handed(rows)
             self.upto = max(self.upto, int(rows.places.max()))
             if self._handed is not None:
@@ -159,10 +164,10 @@ class MessageTracker:
         self._pass_acks()
         nacks, self._nacks = self._nacks, defaultdict(list)
         for after_ms, places in nacks.items():
-            self._put_back(self.holding.take_back(_runs(places)), after_ms, NACK)
+            self._put_back(self._taken_back(_runs(places)), after_ms, NACK)
         if self._timers is not None and (due := self._timers.take_due(now)):
-            self._put_back(self.holding.take_back(due), None, ACK_TIMEOUT)
-        self._room = self.holding.limit.room
+            self._put_back(self._taken_back(due), None, ACK_TIMEOUT)
+        self._room = self._limit.room
 
     @property
     def has_acks(self) -> bool:
@@ -179,12 +184,23 @@ class MessageTracker:
         if self.queue.size:
             self.queue.drop(slots)
 
+    @property
+    def unacked(self) -> int:
+        """How many messages the application has, as of the last `count`."""
+        return self._limit.unacked
+
+    def _taken_back(self, positions: Positions | None = None) -> Failed:
+        """Take some messages (None: all) from what the application has; those that it had, by redelivery count."""
+        failed = self.holding.take(positions)
+        self._limit = self._limit.returned(sum(each.messages for each in failed.values()))
+        return failed
+
     def _pass_acks(self) -> None:
         acks, self._acks = self._acks, []
         runs, self._ack_runs = self._ack_runs, []
         for positions in [*runs, _runs(acks)] if acks else runs:
             if len(positions):
-                self._say_acks(positions, self.holding.take_back(positions))
+                self._say_acks(positions, self._taken_back(positions))
                 self.stats.settled += positions.messages
                 if self._timers is not None:
                     self._timers.remove(positions)
@@ -214,3 +230,54 @@ class MessageTracker:
 def _runs(places: list[Place]) -> Positions:
     array = np.array(places, np.int64).reshape(-1, 2)
     return runs_of(array[:, 0], array[:, 1])
+
+
+class Handed:
+    """What was handed out, in order, as far as something of it is held: cumulative acknowledgement asks for it."""
+
+    def __init__(self, holding: DeliverySet) -> None:
+        """Nothing was."""
+        self._holding, self._parts = holding, deque[_Part]()
+        self._last: tuple[int, int] | None = None
+
+    def add(self, rows: Rows) -> None:
+        """These were."""
+        self._parts.append(_Part(rows.ledgers, rows.entries, again=bool(rows.counts.any())))
+        self._tidy()
+
+    def upto(self, ledger: int, entry: int) -> Positions | None:
+        """All that was handed out up to a message, and is forgotten from here on; None: it was not handed out.
+
+        Of a message that came again the last time counts.
+        """
+        # A message comes twice only when it failed in between. All else is looked for from the first part on, which
+        # costs little: the parts before the one that has it are forgotten.
+        again = [number for number, part in enumerate(self._parts) if part.again]
+        others = (number for number, part in enumerate(self._parts) if not part.again)
+        for number in chain(reversed(again), others):
+            part = self._parts[number]
+            at = np.flatnonzero((part.ledgers == ledger) & (part.entries == entry))
+            if len(at):
+                self._last = (ledger, entry)
+                return self._cut(number, int(at[-1]) + 1)
+        return runs_of(*np.zeros((2, 0), np.int64)) if (ledger, entry) == self._last else None
+
+    def _cut(self, number: int, count: int) -> Positions:
+        before = [self._parts.popleft() for _ in range(number)]
+        part = self._parts[0]
+        self._parts[0] = replace(part, ledgers=part.ledgers[count:], entries=part.entries[count:])
+        before.append(replace(part, ledgers=part.ledgers[:count], entries=part.entries[:count]))
+        return runs_of(*(np.concatenate([getattr(each, n) for each in before]) for n in ("ledgers", "entries")))
+
+    def _tidy(self) -> None:
+        while self._parts and not self._holding.has_any(self._parts[0].ledgers, self._parts[0].entries):
+            self._parts.popleft()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some rows that were handed out; `again`: some of them had failed before."""
+
+    ledgers: IntArray
+    entries: IntArray
+    again: bool

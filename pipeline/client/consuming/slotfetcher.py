@@ -8,25 +8,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-import pyarrow as pa
-
-from pipeline.client.consuming.backlog import Backlog, BacklogState, OpenRows, behind, careful
+from pipeline.client.consuming.backlog import Backlog, BacklogState, behind, careful, open_rows
 from pipeline.client.consuming.clock import Clock, Pace
-from pipeline.client.consuming.earlyredeliveries import EarlyRedeliveries
-from pipeline.client.consuming.holding import Holding
 from pipeline.client.consuming.writer import EventWriter
-from pipeline.client.tables.datarows import DataFile
-from pipeline.client.tables.events import OWNER_LOST, EventRows, runs_of
-from pipeline.client.tables.logs import ClosedLog, CursorLog, CursorSnapshot, LeaseLog, Open, RegistryLog
-from pipeline.client.tables.rows import Key, Rows, SlotsOf, chosen, rows_of, slot_rule
+from pipeline.client.tables.datarows import LIGHT, DataFile
+from pipeline.client.tables.deliveryset import DeliverySet
+from pipeline.client.tables.events import OWNER_LOST, EventRows
+from pipeline.client.tables.logs import ClosedLog, CursorLog, LeaseLog, RegistryLog
+from pipeline.client.tables.rows import Key, Rows, chosen, rows_of, slot_rule
 from pipeline.client.tables.tail import DeliveryLog
 from pipeline.config.errors import VersionGone
 from pipeline.subscriptions.incarnations import Name
 from state import Condition, LeaseReplay, SubscriptionType
 from state.lease_events import CaughtUp, Event, Take
-
-_COUNT = "redelivery_count"
 
 
 @dataclass
@@ -36,165 +30,6 @@ class _Stream:
     slots: set[int]
     version: int
     rows: Iterator[Rows] | None = None
-
-
-class SlotStreams:
-    """The rows of one consumer. Slots that have been read equally far are read together.
-
-    Attributes:
-        lost: slots whose versions are gone: what is open of them has to be read from the table.
-    """
-
-    def __init__(self, log: DeliveryLog, closed: ClosedLog, key: Key, slots_of: SlotsOf, pace: Pace) -> None:
-        """No slots."""
-        self._log, self._closed, self._key, self._slots_of = log, closed, key, slots_of
-        self._streams: list[_Stream] = []
-        self._pace = pace
-        self.backlogs: list[Backlog] = []
-        self.lost: set[int] = set()
-        self._early = EarlyRedeliveries()
-
-    @property
-    def oldest(self) -> int:
-        """The oldest version that is needed, less one."""
-        versions = [stream.version for stream in self._streams] + [each.version for each in self.backlogs]
-        return min(versions, default=self._log.last)
-
-    def take(self, backlog: Backlog) -> None:
-        """Slots come in, with what is open of them."""
-        self.drop(backlog.slots)
-        self.backlogs.append(backlog)
-
-    def drop(self, slots: Collection[int]) -> None:
-        """Slots go."""
-        for stream in self._streams:
-            stream.slots -= set(slots)
-        for backlog in self.backlogs:
-            backlog.slots -= set(slots)
-        self.lost -= set(slots)
-        self._early.drop(slots)
-        self._streams = [each for each in self._streams if each.slots]
-        self.backlogs = [each for each in self.backlogs if each.slots]
-
-    def next(self) -> tuple[Rows | None, list[Event]]:
-        """The next rows, None when there are none now; and what the lease is to be told before they are handed out.
-
-        Where a piece of a file has none, rows of length 0 come: there may be more.
-
-        Raises:
-            OSError: a file cannot be read now.
-        """
-        with self._whole():
-            return self._next()
-
-    def _next(self) -> tuple[Rows | None, list[Event]]:
-        events: list[Event] = []
-        for backlog in list(self.backlogs):
-            rows, says = self._of_backlog(backlog)
-            events += says
-            if rows is not None:
-                return rows, events
-        self._merge()
-        self._early.passed(self.oldest)
-        for stream in sorted(self._streams, key=lambda each: each.version):
-            rows = self._of_stream(stream)
-            if rows is not None:
-                return rows, events
-        return None, events
-
-    def _of_backlog(self, backlog: Backlog) -> tuple[Rows | None, list[Event]]:
-        try:
-            rows, says = backlog.next()
-        except VersionGone:
-            self.lose(backlog.slots)
-            return None, []
-        if backlog.state is BacklogState.READ:
-            self.backlogs.remove(backlog)
-            self._streams.append(_Stream(backlog.slots, backlog.version))
-            return None, [CaughtUp(slot) for slot in sorted(backlog.slots)] if backlog.announces else []
-        return rows, list(says)
-
-    def _of_stream(self, stream: _Stream) -> Rows | None:
-        try:
-            while stream.rows is not None or stream.version < self._log.last:
-                if stream.rows is None:
-                    stream.rows = self._version(stream.version + 1)
-                rows = next(stream.rows, None)
-                if rows is None:
-                    stream.rows, stream.version = None, stream.version + 1
-                else:
-                    return self._early.without(rows.of_slots(stream.slots))
-        except VersionGone:
-            self.lose(stream.slots)
-        return None
-
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Rows that were read in a turn go with it when it fails, and nobody goes on in the middle of a file.
-
-        So all slots are read anew then: open rows are read again; rows that the application still holds are skipped.
-        """
-        try:
-            yield
-        except Exception:
-            self.lose(set().union(*(each.slots for each in self._streams), *(each.slots for each in self.backlogs)))
-            raise
-
-    def lose(self, slots: Collection[int]) -> None:
-        """Versions or files of slots are gone."""
-        gone = set(slots)
-        self.drop(gone)
-        self.lost |= gone
-
-    def redeliveries(self) -> Iterator[Rows]:
-        """What was delivered before and comes later than what was read so far; it does not come again in its turn.
-
-        What is left of a version of which some was read comes in its turn only.
-
-        Raises:
-            OSError: as `next`.
-        """
-        with self._whole():
-            yield from self._redeliveries()
-
-    def _redeliveries(self) -> Iterator[Rows]:
-        begun = {slot: each.version + (each.rows is not None) for each in self._streams for slot in each.slots}
-        begun |= {slot: each.version for each in self.backlogs for slot in each.slots}
-        first = max(self._early.upto, self.oldest) + 1
-        for version in range(first, self._log.last + 1) if begun else ():
-            if not self._pace.more:
-                return
-            self._early.upto = version
-            mine = [slot for slot, upto in begun.items() if upto < version]
-            for rows in self._again(version):
-                found = rows.where(rows.counts > 0).of_slots(mine)
-                if len(found):
-                    self._early.give(found)
-                    yield found
-
-    def _again(self, version: int) -> Iterator[Rows]:
-        """The rows of those files of a version that hold redeliveries; none when the version is gone: it is lost."""
-        with suppress(VersionGone):
-            yield from self._version(version, [f for f in self._log.files(version) if f.high.get(_COUNT) != 0])
-
-    def _version(self, version: int, files: Sequence[DataFile] | None = None) -> Iterator[Rows]:
-        """The rows of a version, or of some files of it, that are for this subscription and not closed."""
-        some = [each for each in (self._log.files(version) if files is None else files) if each.is_for(self._key)]
-        for table in self._log.data.of(some, version, partial(chosen, key=self._key)):
-            yield self._closed.without(self._key, rows_of(table, self._slots_of))
-
-    def _merge(self) -> None:
-        """Streams between two versions that stand at the same one become one."""
-        kept: dict[int, _Stream] = {}
-        for stream in self._streams:
-            if stream.rows is None and stream.version in kept:
-                kept[stream.version].slots |= stream.slots
-            elif stream.rows is None:
-                kept[stream.version] = stream
-        self._streams = [*kept.values(), *(each for each in self._streams if each.rows is not None)]
-
-
-_NONE = (np.zeros(0, np.int64),) * 3
 
 
 @dataclass(frozen=True)
@@ -210,16 +45,15 @@ class Logs:
     registry: RegistryLog
     pace: Pace
 
-    def replay(self, key: Key, snapshot: CursorSnapshot | None = None) -> LeaseReplay | None:
+    def replay(self, key: Key) -> LeaseReplay | None:
         """Who leases the slots of a subscription; None when it cannot be told yet.
 
         Raises:
-            VersionGone: not from this snapshot.
+            VersionGone: settle has said something newer, or will in a moment.
         """
-        found = self.leases.replay(key)
-        if found is not None:
+        if (found := self.leases.replay(key)) is not None:
             return found
-        snapshot = snapshot or self.cursors.snapshot(*key[:2])
+        snapshot = self.cursors.snapshot(*key[:2])
         return None if snapshot is None or snapshot.rows.life != key[2] else self.leases.begin(key, snapshot)
 
     def keep(self, keys: AbstractSet[Key], names: AbstractSet[Name]) -> None:
@@ -236,91 +70,118 @@ class Logs:
 
 
 class SlotFetcher:
-    """The rows of one consumer, in one life of its subscription; belongs to the thread that turns the engine."""
+    """The rows of one consumer, in one life of its subscription; belongs to the thread that turns the engine.
+
+    Slots that have been read equally far are read together.
+
+    Attributes:
+        lost: slots whose versions or files are gone: what is open of them has to be read from the table, and what was
+            read of them before counts no more.
+    """
 
     def __init__(self, logs: Logs, key: Key, kind: SubscriptionType, slots: int) -> None:
         """No slots."""
-        rule = slot_rule(kind, slots)
-        self._logs, self._key = logs, key
-        self._streams = SlotStreams(logs.deliveries, logs.closed, key, rule, logs.pace)
-        self._table = OpenRows(logs.deliveries, key, rule)
+        self._logs, self._key, self._slots_of = logs, key, slot_rule(kind, slots)
+        self._streams: list[_Stream] = []
+        self._backlogs: list[Backlog] = []
+        self.lost: set[int] = set()
+        # What was taken out of turn, until its turn has come, and up to which version that was looked for.
+        self._early, self._early_upto = DeliverySet(), -1
         logs.closed.watch(key)
 
     @property
     def oldest(self) -> int:
-        """The version of `deliveries` up to which all was read."""
-        return self._streams.oldest
+        """The oldest version of `deliveries` that is needed, less one."""
+        return min((each.version for each in self._parts), default=self._logs.deliveries.last)
 
     @property
-    def lost(self) -> set[int]:
-        """Slots that are to be read from the table anew: what was read of them before counts no more."""
-        return self._streams.lost
+    def _parts(self) -> list[_Stream | Backlog]:
+        return [*self._streams, *self._backlogs]
 
-    def redeliveries(self) -> Iterator[Rows]:
-        """See `SlotStreams.redeliveries`."""
-        return self._streams.redeliveries()
+    # ---- slots come and go
 
-    def take(self, taken: list[Take], holding: Holding) -> None:
+    def take(self, taken: list[Take], holding: DeliverySet) -> None:
         """Slots that are ours now."""
         self._begin_all({take.slot: (take.owed, True) for take in taken}, holding)
 
-    def again(self, replay: LeaseReplay, holding: Holding, resumed: set[int]) -> None:
+    def again(self, replay: LeaseReplay, holding: DeliverySet, resumed: set[int]) -> None:
         """Slots of which rows were thrown away or are gone from the log, but that are ours still."""
-        slots = {slot: replay.slots[slot] for slot in self._streams.lost | resumed}
+        slots = {slot: replay.slots[slot] for slot in self.lost | resumed}
         self._begin_all({n: (slot.owed if slot.behind else None, slot.behind) for n, slot in slots.items()}, holding)
 
-    def drop(self, slots: set[int]) -> None:
+    def _begin_all(self, taken: Mapping[int, tuple[int | None, bool]], holding: DeliverySet) -> None:
+        """Read what is open of slots; by slot what is owed, and whether the lease is to be told how far this is."""
+        logs = self._logs
+        known = logs.deliveries.last, logs.leases.last, logs.deliveries.source
+        for owes, announces in ((False, True), (True, True), (False, False)):
+            some = {n: upto for n, (upto, tells) in taken.items() if (upto is not None, tells) == (owes, announces)}
+            if some:
+                owed = {slot: upto for slot, upto in some.items() if upto is not None}
+                self.add(Backlog(set(some), *known, owed, announces, logs.writer.asked, holding.copy()))
+
+    def add(self, backlog: Backlog) -> None:
+        """Slots come in, with what is open of them."""
+        self.drop(backlog.slots)
+        self._backlogs.append(backlog)
+
+    def drop(self, slots: Collection[int]) -> None:
         """Slots that are not ours any more."""
-        self._streams.drop(slots)
+        for each in self._parts:
+            each.slots -= set(slots)
+        self.lost -= set(slots)
+        self._early.drop(slots)
+        self._streams = [each for each in self._streams if each.slots]
+        self._backlogs = [each for each in self._backlogs if each.slots]
+
+    def _lose(self, slots: Collection[int]) -> None:
+        """Versions or files of slots are gone."""
+        gone = set(slots)
+        self.drop(gone)
+        self.lost |= gone
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Rows that were read in a turn go with it when it fails, and nobody goes on in the middle of a file.
+
+        So all slots are read anew then: open rows are read again; rows that the application still holds are skipped.
+        """
+        try:
+            yield
+        except Exception:
+            self._lose(set().union(*(each.slots for each in self._parts)))
+            raise
+
+    # ---- what is open of slots that were taken
 
     def announced(self, slot: int, upto: int) -> None:
         """The log has it that messages of a slot up to a place may have been handed out."""
-        for backlog in self._streams.backlogs:
+        for backlog in self._backlogs:
             if slot in backlog.slots:
                 backlog.announced(slot, upto)
 
-    def next(self) -> tuple[Rows | None, list[Event]]:
-        """See `SlotStreams.next`."""
-        return self._streams.next()
-
     def begin_backlogs(self, event_rows: EventRows) -> None:
         """Read what is open of slots, as soon as settle has read what was said of them."""
-        backlogs = self._streams.backlogs
-        new = [each for each in backlogs if each.state is BacklogState.WAITING and self._covered(each)]
+        new = [each for each in self._backlogs if each.state is BacklogState.WAITING and self._covered(each)]
         snapshot = self._logs.cursors.snapshot(*self._key[:2]) if new else None
         if snapshot is not None and snapshot.rows.life == self._key[2]:
-            still_open = snapshot.entries(Condition.OUTSTANDING)
-            self._logs.closed.add(self._key, snapshot.entries(Condition.WITHDRAWN))
+            still_open = snapshot.deliveries(Condition.OUTSTANDING)
+            self._logs.closed.add(self._key, snapshot.deliveries(Condition.WITHDRAWN))
             for backlog in new:
+                backlog.still_open = still_open
                 if backlog.owed:
-                    backlog.pay(still_open)
+                    backlog.pay()
                 else:
-                    backlog.read(self._rows(backlog, still_open))
-        for backlog in [each for each in backlogs if each.state is BacklogState.PAYING]:
+                    backlog.read(self._open(backlog))
+        for backlog in [each for each in self._backlogs if each.state is BacklogState.PAYING]:
             try:
                 if self._is_paid(backlog, event_rows):
-                    backlog.read(careful(self._rows(backlog, backlog.still_open)))
+                    backlog.read(careful(self._open(backlog)))
             except VersionGone:
-                self._streams.lose(backlog.slots)
+                self._lose(backlog.slots)
             except Exception:
                 # Nobody goes on in the middle of a file: another turn looks for all of it.
-                backlog.paying, backlog.lost = None, []
+                backlog.paying, backlog.lost = None, DeliverySet()
                 raise
-
-    def _begin_all(self, taken: Mapping[int, tuple[int | None, bool]], holding: Holding) -> None:
-        """Read what is open of slots; by slot what is owed, and whether the lease is to be told how far this is."""
-        for owes, announces in ((False, True), (True, True), (False, False)):
-            owed = {
-                slot: upto for slot, (upto, tells) in taken.items() if (upto is not None, tells) == (owes, announces)
-            }
-            if owed:
-                paid = {slot: upto for slot, upto in owed.items() if upto is not None}
-                self._begin(set(owed), paid, holding, announces=announces)
-
-    def _begin(self, slots: set[int], owed: dict[int, int], holding: Holding, *, announces: bool) -> None:
-        logs = self._logs
-        known = (logs.deliveries.last, logs.leases.last, logs.deliveries.source)
-        self._streams.take(Backlog(slots, *known, owed, announces, logs.writer.asked, holding.copy()))
 
     def _covered(self, backlog: Backlog) -> bool:
         """Whether settle has read all that counts for a backlog."""
@@ -331,25 +192,126 @@ class SlotFetcher:
             backlog.events, backlog.mark = max(backlog.events, writer.version), 0
         return self._logs.cursors.covers(backlog.events, backlog.released)
 
-    def _rows(self, backlog: Backlog, still_open: Open) -> Iterator[Rows]:
-        for rows in self._table.of(backlog, still_open):
+    def _open(self, backlog: Backlog) -> Iterator[Rows]:
+        for rows in open_rows(self._logs.deliveries, self._key, self._slots_of, backlog):
             left = rows.where(behind(rows, backlog.owed)) if backlog.owed else rows
-            yield left.where(~backlog.exclude.held(left))
+            yield left.where(~backlog.exclude.holds(left))
 
     def _is_paid(self, backlog: Backlog, event_rows: EventRows) -> bool:
         """Count a failure for what the last owner may have handed out; False: another turn has to read the rest."""
-        backlog.paying = backlog.paying or self._table.light(backlog, backlog.still_open)
+        logs = self._logs
+        backlog.paying = backlog.paying or open_rows(logs.deliveries, self._key, self._slots_of, backlog, LIGHT)
         for rows in backlog.paying:
-            lost = rows.where(~behind(rows, backlog.owed))
-            backlog.lost.append((lost.ledgers, lost.entries, lost.counts))
-            if not self._logs.pace.more:
+            backlog.lost.add(rows.where(~behind(rows, backlog.owed)))
+            if not logs.pace.more:
                 return False
-        ledgers, entries, counts = (np.concatenate(each) for each in zip(_NONE, *backlog.lost, strict=True))
-        for count in np.unique(counts).tolist():
-            positions = runs_of(ledgers[counts == count], entries[counts == count])
-            self._say(event_rows.nacks(positions, count, None, OWNER_LOST, self._logs.clock.wall()))
-        backlog.lost = []
+        for count, positions in sorted(backlog.lost.take().items()):
+            logs.writer.add(event_rows.nacks(positions, count, None, OWNER_LOST, logs.clock.wall()))
         return True
 
-    def _say(self, rows: pa.Table) -> None:
-        self._logs.writer.add(rows)
+    # ---- rows, in their turn and before
+
+    def next(self) -> tuple[Rows | None, list[Event]]:
+        """The next rows, None when there are none now; and what the lease is to be told before they are handed out.
+
+        Where a piece of a file has none, rows of length 0 come: there may be more.
+
+        Raises:
+            OSError: a file cannot be read now.
+        """
+        with self._whole():
+            return self._next()
+
+    def _next(self) -> tuple[Rows | None, list[Event]]:
+        events: list[Event] = []
+        for backlog in list(self._backlogs):
+            rows, says = self._of_backlog(backlog)
+            events += says
+            if rows is not None:
+                return rows, events
+        self._merge()
+        if self.oldest >= self._early_upto:
+            # The turn of all that was taken out of turn has come.
+            self._early = DeliverySet()
+        for stream in sorted(self._streams, key=lambda each: each.version):
+            rows = self._of_stream(stream)
+            if rows is not None:
+                return rows, events
+        return None, events
+
+    def _of_backlog(self, backlog: Backlog) -> tuple[Rows | None, list[Event]]:
+        try:
+            rows, says = backlog.next()
+        except VersionGone:
+            self._lose(backlog.slots)
+            return None, []
+        if backlog.state is BacklogState.READ:
+            self._backlogs.remove(backlog)
+            self._streams.append(_Stream(backlog.slots, backlog.version))
+            return None, [CaughtUp(slot) for slot in sorted(backlog.slots)] if backlog.announces else []
+        return rows, list(says)
+
+    def _of_stream(self, stream: _Stream) -> Rows | None:
+        try:
+            while stream.rows is not None or stream.version < self._logs.deliveries.last:
+                if stream.rows is None:
+                    stream.rows = self._version(stream.version + 1)
+                rows = next(stream.rows, None)
+                if rows is None:
+                    stream.rows, stream.version = None, stream.version + 1
+                else:
+                    mine = rows.of_slots(stream.slots)
+                    return mine.where(~self._early.holds(mine)) if self._early and mine.counts.any() else mine
+        except VersionGone:
+            self._lose(stream.slots)
+        return None
+
+    def redeliveries(self) -> Iterator[Rows]:
+        """What was delivered before and comes later than what was read so far; it does not come again in its turn.
+
+        Who may get nothing new gets these all the same. What is left of a version of which some was read comes in its
+        turn only.
+
+        Raises:
+            OSError: as `next`.
+        """
+        with self._whole():
+            yield from self._redeliveries()
+
+    def _redeliveries(self) -> Iterator[Rows]:
+        begun = {slot: each.version + (each.rows is not None) for each in self._streams for slot in each.slots}
+        begun |= {slot: each.version for each in self._backlogs for slot in each.slots}
+        first = max(self._early_upto, self.oldest) + 1
+        for version in range(first, self._logs.deliveries.last + 1) if begun else ():
+            if not self._logs.pace.more:
+                return
+            self._early_upto = version
+            mine = [slot for slot, upto in begun.items() if upto < version]
+            for rows in self._again(version):
+                found = rows.where(rows.counts > 0).of_slots(mine)
+                if len(found):
+                    self._early.add(found)
+                    yield found
+
+    def _again(self, version: int) -> Iterator[Rows]:
+        """The rows of those files of a version that hold redeliveries; none when the version is gone: it is lost."""
+        with suppress(VersionGone):
+            files = self._logs.deliveries.files(version)
+            yield from self._version(version, [each for each in files if each.high.get("redelivery_count") != 0])
+
+    def _version(self, version: int, files: Sequence[DataFile] | None = None) -> Iterator[Rows]:
+        """The rows of a version, or of some files of it, that are for this subscription and not closed."""
+        log, key = self._logs.deliveries, self._key
+        some = [each for each in (log.files(version) if files is None else files) if each.is_for(key)]
+        for table in log.data.of(some, version, partial(chosen, key=key)):
+            yield self._logs.closed.without(key, rows_of(table, self._slots_of))
+
+    def _merge(self) -> None:
+        """Streams between two versions that stand at the same one become one."""
+        kept: dict[int, _Stream] = {}
+        for stream in self._streams:
+            if stream.rows is None and stream.version in kept:
+                kept[stream.version].slots |= stream.slots
+            elif stream.rows is None:
+                kept[stream.version] = stream
+        self._streams = [*kept.values(), *(each for each in self._streams if each.rows is not None)]

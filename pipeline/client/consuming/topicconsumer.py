@@ -145,7 +145,7 @@ class TopicConsumer:
             self._drop_closed()
             self.tracker.forget(fetcher.lost)
             who = self.topic, self.subscription, self.options.consumer_name
-            self.tracker.stats.tell(now, who, self.tracker.queue.size, len(self.tracker.holding))
+            self.tracker.stats.tell(now, who, self.tracker.queue.size, self.tracker.unacked)
             fetcher.again(replay, self.tracker.holding, self._resumed)
         self._resumed = set()
         fetcher.begin_backlogs(self._event_rows)
@@ -334,7 +334,7 @@ class TopicConsumer:
     def _progress(self) -> list[Event]:
         """How far the application is, and which slots it is done with that are to be handed over."""
         with self.lock:
-            held = self.tracker.holding.slots() if self._draining else set()
+            held = self.tracker.holding.slots if self._draining else set()
         return [Handed(self.tracker.upto), *(Drained(slot) for slot in sorted(self._draining - held))]
 
     def _obey(self, fetcher: SlotFetcher, instructions: list[Instruction]) -> None:

@@ -9,19 +9,18 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyroaring import BitMap
 
+from pipeline.client.tables.deliveryset import NO_SLOT, DeliverySet
 from pipeline.client.tables.events import ACK, NACK
-from pipeline.client.tables.rows import Key, Mask, Rows, chosen
+from pipeline.client.tables.rows import Key, Rows, chosen
 from pipeline.client.tables.tail import Actions, Follower
 from pipeline.config.routes import NotInDriver
 from pipeline.delta.deltars import open_table, query, quoted
@@ -40,8 +39,6 @@ _LIVES = f"""
     SELECT topic, subscription, MAX(life) AS life FROM cursors WHERE block = {CURSOR_LEASES} AND bytes IS NOT NULL
     GROUP BY topic, subscription
 """  # noqa: S608 - our own words
-Open = dict[int, dict[int, BitMap]]
-"""Entries by ledger and redelivery count."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +58,12 @@ class CursorSnapshot:
         """Who leases its slots, as of `events`."""
         return unpack_leases(self.rows.blocks[CURSOR_LEASES])
 
-    def entries(self, condition: Condition) -> Open:
+    def deliveries(self, condition: Condition) -> DeliverySet:
         """What is in a condition."""
-        found: Open = defaultdict(dict)
+        found = DeliverySet()
         for held in self.rows.outstanding().held(condition):
             for ledger, entries in held.positions.by_ledger():
-                count = held.cell.delivered_with
-                found[ledger][count] = found[ledger].get(count, BitMap()) | entries
+                found.put(ledger, NO_SLOT, held.cell.delivered_with, entries)
         return found
 
 
@@ -171,58 +167,46 @@ class ClosedLog(Follower):
     def __init__(self, root: str, files: Files) -> None:
         """Stand behind the newest version."""
         super().__init__(root, files, CLOSED)
-        self._entries: dict[Key, Open] = {}
+        self._known: dict[Key, DeliverySet] = {}
         self.changes = 0
         self._lock = threading.Lock()
         self._begin_anew()
 
     def watch(self, key: Key) -> None:
         """Keep what comes of a subscription."""
-        self._entries.setdefault(key, defaultdict(dict))
+        self._known.setdefault(key, DeliverySet())
 
     def keep(self, keys: AbstractSet[Key]) -> None:
         """Forget what came of all subscriptions but these."""
         with self._lock:
-            for key in self._entries.keys() - keys:
-                del self._entries[key]
+            for key in self._known.keys() - keys:
+                del self._known[key]
 
-    def add(self, key: Key, withdrawn: Open) -> None:
+    def add(self, key: Key, withdrawn: DeliverySet) -> None:
         """Settle says that these are closed."""
-        for ledger, cells in withdrawn.items():
-            for count, entries in cells.items():
-                self._put(key, ledger, count, entries)
+        with self._lock:
+            self.changes += self._known.setdefault(key, DeliverySet()).put_all(withdrawn)
 
     def without(self, key: Key, rows: Rows) -> Rows:
         """Rows, less those that are closed."""
-        known = self._entries.get(key)
-        again = np.flatnonzero(rows.counts)
-        if not known or not len(again):
+        known = self._known.get(key)
+        if not known or not rows.counts.any():
             return rows
-        keep: Mask = np.ones(len(rows), np.bool_)
-        columns = (each[again].tolist() for each in (rows.ledgers, rows.entries, rows.counts))
-        places = zip(*columns, strict=True)
         with self._lock:
-            for number, (ledger, entry, count) in zip(again.tolist(), places, strict=True):
-                keep[number] = entry not in known.get(ledger, {}).get(count, ())
-        return rows.where(keep)
+            return rows.where(~(known.holds(rows) & (rows.counts > 0)))
 
     def _take(self, version: int, actions: Actions) -> None:
-        for add in appended(actions) if self._entries else ():
+        for add in appended(actions) if self._known else ():
             table = self._rows(add["path"], version, _CLOSED_COLUMNS)
-            for key in list(self._entries):
-                self._put_all(key, chosen(table, key))
+            for key in list(self._known):
+                self.add(key, _closed(chosen(table, key)))
 
-    def _put_all(self, key: Key, table: pa.Table) -> None:
-        columns = (longs(table, name).tolist() for name in _CLOSED_COLUMNS[3:])
-        for ledger, first, last, count in zip(*columns, strict=True):
-            self._put(key, ledger, count, BitMap(range(first, last + 1)))
 
-    def _put(self, key: Key, ledger: int, count: int, entries: BitMap) -> None:
-        with self._lock:
-            known = self._entries.setdefault(key, defaultdict(dict))
-            before = known[ledger].get(count, BitMap())
-            known[ledger][count] = before | entries
-            self.changes += len(known[ledger][count]) > len(before)
+def _closed(table: pa.Table) -> DeliverySet:
+    found, columns = DeliverySet(), (longs(table, name).tolist() for name in _CLOSED_COLUMNS[3:])
+    for ledger, first, last, count in zip(*columns, strict=True):
+        found.put(ledger, NO_SLOT, count, BitMap(range(first, last + 1)))
+    return found
 
 
 _LEASE_COLUMNS = [

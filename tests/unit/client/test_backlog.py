@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap
 
-from pipeline.client.consuming.backlog import Backlog, OpenRows
-from pipeline.client.consuming.holding import Holding
+from pipeline.client.consuming.backlog import Backlog, open_rows
 from pipeline.client.tables.datarows import DataFile
+from pipeline.client.tables.deliveryset import NO_SLOT, DeliverySet
 from pipeline.client.tables.rows import slot_rule
 from pipeline.client.tables.tail import DeliveryLog
-from state import SubscriptionType, UnackedLimit
+from state import SubscriptionType
 
 KEY = ("t", "s", 1)
 
@@ -58,7 +58,8 @@ def test_a_file_of_which_all_is_settled_is_not_read(
 ) -> None:
     """Slots change hands all the time, and only the last few messages of a ledger are open."""
     log = Listed(file("a", ledgers, entries))
-    rows = OpenRows(cast("DeliveryLog", log), KEY, slot_rule(SubscriptionType.KEY_SHARED, 4))
-    backlog = Backlog({0, 1, 2, 3}, 5, 0, 0, {}, announces=False, mark=0, exclude=Holding(UnackedLimit(0)))
-    assert list(rows.of(backlog, {7: {0: BitMap([10])}})) == []
+    backlog = Backlog({0, 1, 2, 3}, 5, 0, 0, {}, announces=False, mark=0, exclude=DeliverySet())
+    backlog.still_open.put(7, NO_SLOT, 0, BitMap([10]))
+    slots_of = slot_rule(SubscriptionType.KEY_SHARED, 4)
+    assert list(open_rows(cast("DeliveryLog", log), KEY, slots_of, backlog)) == []
     assert log.read == (["a"] if is_read else [])

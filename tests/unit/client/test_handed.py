@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client.consuming.holding import Handed, Holding
+from pipeline.client.consuming.messagetracker import Handed
+from pipeline.client.tables.deliveryset import DeliverySet
 from pipeline.client.tables.rows import Rows
-from state import UnackedLimit
 
 looks = 0
 
@@ -52,11 +52,11 @@ class Some:
 
 def handed(*parts: tuple[range, int]) -> Handed:
     """Entries that were handed out, each part with a redelivery count, and all of them held."""
-    holding = Holding(UnackedLimit(0))
+    holding = DeliverySet()
     found = Handed(holding)
     for entries, count in parts:
         rows = cast("Rows", Some(np.array(entries, np.int64), np.full(len(entries), count)))
-        holding.give(rows)
+        holding.add(rows)
         found.add(rows)
     return found
 

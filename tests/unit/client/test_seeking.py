@@ -14,8 +14,8 @@ from pipeline.client.consuming import consumer as consumers
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.exceptions import InvalidMessage, SubscriptionNotFound, Timeout
 from pipeline.client.insight.pending import pending
-from pipeline.client.message import Message, MessageId
 from pipeline.client.insight.prospect import prospect
+from pipeline.client.message import Message, MessageId
 from pipeline.client.subscribing.seeking import Where, begin_anew
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
 from pipeline.storage.files import Files
