@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.client.tables.deliveries import first_row, may_hold
+from pipeline.client.tables.datarows import data_file
 from pipeline.config.stages import DISPATCH
 from pipeline.delta.logs.entries import appended, note_of
 from pipeline.delta.logs.filestats import count, span_ms
@@ -117,7 +117,7 @@ def lots_of(
     note = {} if commit is None or commit.stage != DISPATCH or skip else commit.note
     parts = _parted(adds, note.get("parts", ()), [each[1] for each in note.get("shown", ())])
     if parts is None:
-        parts = {-1 - version: sorted(adds, key=first_row)}
+        parts = {-1 - version: adds}
     rest = [number for number in parts if number < 0 or number not in known]
     number = rest[0] if len(rest) == 1 else -1 - version
     lots = {each: files for each, files in parts.items() if each not in rest}
@@ -163,7 +163,7 @@ def _lot(
 ) -> Lot:
     before, size, mine, spans = 0, 0, list[tuple[str, int]](), list[tuple[int, int]]()
     for each in files:
-        if may_hold(each, wanted):
+        if data_file(each).may_hold(wanted):
             mine.append((each["path"], before))
             spans.append(_span(each))
             size += each.get("size") or 0

@@ -23,7 +23,7 @@ from pipeline.client.commanding.retries import waiting
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import subscriptions
-from pipeline.client.tables.relations import relation
+from pipeline.client.tables.relations import longs_table, relation
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import arrow_of, open_table, query, quoted
 from pipeline.storage.arrays import longs
@@ -172,10 +172,10 @@ class _Log:
 
     def again(self, name: Name, waits: Chosen) -> Chosen:
         """Of those that wait for a time that is not that of their message."""
-        columns = {"ledger_id": waits.ledgers, "entry_id": waits.entries, "due_ms": waits.due}
         # What is open is kept below the mark, too.
         messages, count = self._pending(name, SettledMark()), waits.of.redelivery_count
-        with relation("waiting", pa.Table.from_pydict(columns)) as (rows, more):
+        places = longs_table(("ledger_id", "entry_id", "due_ms"), [(waits.ledgers, waits.entries, waits.due)])
+        with relation("waiting", places) as (rows, more):
             met = self._met(_AGAIN.format(messages=messages, waiting=rows, count=count), **more)
         return waits.only(PositionSet.at(longs(met, "ledger_id"), longs(met, "entry_id")))
 

@@ -22,7 +22,7 @@ from pipeline.client.commanding.inforce import moved as moved_by
 from pipeline.client.commanding.inforce import rows as commands
 from pipeline.client.insight.published import published
 from pipeline.client.insight.untaken import untaken
-from pipeline.client.tables.deliveries import may_hold
+from pipeline.client.tables.datarows import data_file
 from pipeline.client.tables.events import ACK, NACK
 from pipeline.delta.deltars import open_table, path_of, query, quoted
 from pipeline.storage.arrays import python_rows
@@ -183,7 +183,7 @@ def _in_inbox(root: str, topic: str, key: str) -> Iterator[Sent]:
     """Those that ingest has not taken yet."""
     files, folder, wanted = Files(), path_of(root, INBOX), {"topic": topic, "message_key": key}
     for added in untaken(root):
-        if not may_hold(added, wanted):
+        if not data_file(added).may_hold(wanted):
             continue
         # It was taken, and is old enough to be gone.
         with suppress(FileNotFoundError), files.open(f"{folder}/{added['path']}") as file:

@@ -28,11 +28,10 @@ from deltalake import DeltaTable
 from pipeline.client.commanding.inforce import Chosen, delivered
 from pipeline.client.insight.asof import CountingRule, at_instant, at_present, uncertain
 from pipeline.client.insight.heldback import held_back
-from pipeline.client.insight.positionstable import due_times_table, positions_table
 from pipeline.client.insight.untaken import in_inbox
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import Subscription, subscriptions
-from pipeline.client.tables.relations import relation, table_of
+from pipeline.client.tables.relations import longs_table, relation, table_of
 from pipeline.delta.deltars import open_table, query
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guardstates import GuardStates
@@ -286,9 +285,15 @@ class _Looked:
         gone, moved = self._commanded()
         number = {name: place for place, name in enumerate(self.counted)}
         without = [*gone.items(), *((of, each.positions) for of, each in moved.items())]
-        left_out = positions_table((number[of[:2]], each) for of, each in without)
+        places = ((number[of[:2]], *held) for of, each in without for held in each.by_ledger())
+        left_out = longs_table(
+            ("listener", "ledger_id", "entry_id"), ((*of, entries.to_array()) for *of, entries in places)
+        )
         waits = (each.less(delivered(self.deliveries, each, self.rule.until)) for each in moved.values())
-        later = due_times_table((number[each.of[:2]], each) for each in waits)
+        later = longs_table(
+            ("listener", "ledger_id", "entry_id", "due_ms"),
+            ((number[each.of[:2]], each.ledgers, each.entries, each.due) for each in waits),
+        )
         with (
             relation("listeners", table_of(rows, _LISTENER)) as (listeners, more),
             relation("withdrawn", left_out) as (less, others),

@@ -60,14 +60,17 @@ class DataFile:
     low: Mapping[str, Any]
     high: Mapping[str, Any]
 
-    def may_hold(self, column: str, value: object) -> bool:
-        """Whether a row may have a value, as far as the log knows."""
-        low, high = self.low.get(column), self.high.get(column)
-        return low is None or high is None or bool(low <= value <= high)
+    def may_hold(self, wanted: Mapping[str, Any]) -> bool:
+        """Whether a row may have these values, as far as the log knows; an end of another type says nothing."""
+        ends = ((self.low.get(name), value, self.high.get(name)) for name, value in wanted.items())
+        return all(
+            not (type(low) is type(value) and value < low) and not (type(high) is type(value) and value > high)
+            for low, value, high in ends
+        )
 
     def is_for(self, key: tuple[str, str, int]) -> bool:
         """Whether a row may be of a subscription of a topic in one of its lives."""
-        return all(self.may_hold(name, value) for name, value in zip(NAMES, key, strict=True))
+        return self.may_hold(dict(zip(NAMES, key, strict=True)))
 
     @property
     def least(self) -> Key:

@@ -20,7 +20,6 @@ from pipeline.client.tables.tail import Actions, Tail, files_at
 from pipeline.config.errors import VersionGone
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import appended, info_of, oldest
-from pipeline.delta.logs.filestats import known
 from pipeline.storage.files import Files
 from pipeline.storage.merge import Source, merged
 from pipeline.storage.parquet import typed
@@ -132,7 +131,7 @@ class Deliveries:
                 # Places in the table are those among the rows that are wanted.
                 self._given, self._wanted = _BEFORE_ALL, wanted
             try:
-                yield from self._new(_numbered(version, found), None)
+                yield from self._new(_ordered(version, _numbered(found)), None)
             except OSError:
                 self._older = older
                 raise
@@ -172,16 +171,14 @@ class Deliveries:
             file = pq.ParquetFile(self._files.open(f"{self._folder}/{path}"))
         except FileNotFoundError as error:
             raise VersionGone(DELIVERIES.name, version, path) from error
-        place, read = 1, list(dict.fromkeys([*columns, *wanted]))
+        read = list(dict.fromkeys([*columns, *wanted]))
         with file:
             # Threads take longer than the reading where there is little to read.
             threads = file.metadata.num_rows > _MOST_AT_ONCE
-            for batch in file.iter_batches(batch_size=_MOST_AT_ONCE, columns=read, use_threads=threads):
-                places = pa.array(range(place, place + batch.num_rows), pa.int64())
-                # A file that an earlier version wrote lacks the columns that came later.
-                rows = typed(DELIVERIES, batch, read).append_column(_PLACE, places)
-                yield _placed(_matching(rows, wanted), columns, in_us)
-                place += batch.num_rows
+            batches = file.iter_batches(batch_size=_MOST_AT_ONCE, columns=read, use_threads=threads)
+            # A file that an earlier version wrote lacks the columns that came later.
+            for rows in _numbered((typed(DELIVERIES, batch, read) for batch in batches), wanted):
+                yield _placed(rows, columns, in_us)
 
     def rows_in_order(
         self,
@@ -196,13 +193,9 @@ class Deliveries:
         Raises:
             VersionGone: a file is not there; `version` names it.
         """
-        place = 1
-        for rows in merged([self._source(version, add, wanted) for add in added], ORDER):
-            places = pa.array(range(place, place + rows.num_rows), pa.int64())
-            found = _matching(rows.append_column(_PLACE, places), wanted)
-            for start in range(0, found.num_rows, _MOST_AT_ONCE):
-                yield _placed(found.slice(start, _MOST_AT_ONCE), columns, in_us)
-            place += rows.num_rows
+        for rows in _numbered(merged([self._source(version, data_file(add), wanted) for add in added], ORDER), wanted):
+            for start in range(0, rows.num_rows, _MOST_AT_ONCE):
+                yield _placed(rows.slice(start, _MOST_AT_ONCE), columns, in_us)
 
     def _history(self) -> tuple[int, list[DataFile]] | None:
         """The version with which the log begins, and the table as of it; None when the log says all that ever came.
@@ -221,16 +214,16 @@ class Deliveries:
 
     def _commit(self, version: int, log: Actions, wanted: Mapping[str, str]) -> Iterator[_Ordered]:
         # Where retention took rows out, those that it wrote again are not new.
-        adds = appended(log)
-        if not any(may_hold(add, wanted) for add in adds):
+        files = [data_file(add) for add in appended(log)]
+        if not any(each.may_hold(wanted) for each in files):
             return iter(())
-        sources = [self._source(version, add, wanted) for add in adds]
-        return _numbered(version, merged(sources, ORDER), wanted)
+        sources = [self._source(version, each, wanted) for each in files]
+        return _ordered(version, _numbered(merged(sources, ORDER), wanted))
 
-    def _source(self, version: int, add: Mapping[str, Any], wanted: Mapping[str, str]) -> Source:
+    def _source(self, version: int, file: DataFile, wanted: Mapping[str, str]) -> Source:
         """The rows of a file; where none is wanted they are only counted."""
-        file, names = data_file(add), DELIVERIES.columns.names
-        if may_hold(add, wanted):
+        names = DELIVERIES.columns.names
+        if file.may_hold(wanted):
             return self._data.source(file, version, lambda rows: rows, names)
         return self._data.source(file, version, lambda rows: typed(DELIVERIES, rows, names), ORDER)
 
@@ -265,23 +258,22 @@ def _named(topic: str | None, subscription: str | None) -> dict[str, str]:
     return {key: value for key, value in named.items() if value is not None}
 
 
-def first_row(add: Mapping[str, Any]) -> tuple[str, int, int]:
-    """What the files of a version that names no parts are in the order of."""
-    least = known(add.get("stats")).get("minValues", {})
-    return least.get("due_time", ""), least.get("batch_id", 0), least.get("sequence", 0)
-
-
-def _numbered(version: int, pieces: Iterable[pa.Table], wanted: Mapping[str, str] = _ALL) -> Iterator[_Ordered]:
-    """Rows with these values; each after the version and its place among all rows, from 1 on."""
+def _numbered(pieces: Iterable[pa.Table | pa.RecordBatch], wanted: Mapping[str, str] = _ALL) -> Iterator[pa.Table]:
+    """Rows with these values, with the place of each among all rows, from 1 on."""
     place = 1
     for rows in pieces:
         places = pa.array(range(place, place + rows.num_rows), pa.int64())
-        found = _matching(rows.append_column(_PLACE, places), wanted)
-        for start in range(0, found.num_rows, _TAKEN_APART):
-            some = found.slice(start, _TAKEN_APART)
+        yield _matching(rows.append_column(_PLACE, places), wanted)
+        place += rows.num_rows
+
+
+def _ordered(version: int, pieces: Iterable[pa.Table]) -> Iterator[_Ordered]:
+    """Rows that are numbered, each after the version and its place."""
+    for rows in pieces:
+        for start in range(0, rows.num_rows, _TAKEN_APART):
+            some = rows.slice(start, _TAKEN_APART)
             orders = ((version, each) for each in some.column(_PLACE).to_pylist())
             yield from zip(orders, some.drop_columns([_PLACE]).to_pylist(), strict=True)
-        place += rows.num_rows
 
 
 def _placed(
@@ -298,15 +290,3 @@ def _matching(rows: pa.Table | pa.RecordBatch, wanted: Mapping[str, str]) -> pa.
     for column, value in wanted.items():
         rows = rows.filter(pc.equal(rows.column(column), value))
     return rows
-
-
-def may_hold(add: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
-    """Whether a file may hold rows with these values, by its statistics."""
-    statistics = known(add.get("stats"))
-    low, high = statistics.get("minValues", {}), statistics.get("maxValues", {})
-    ends = ((low.get(name), value, high.get(name)) for name, value in wanted.items())
-    # A column that is all NULL, or of another type, has no texts there.
-    return all(
-        not (isinstance(least, str) and value < least) and not (isinstance(most, str) and value > most)
-        for least, value, most in ends
-    )

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from pipeline.delta.deltars import quoted
+from pipeline.storage.arrays import IntArray
 
 Row: TypeAlias = tuple[str | int, ...]
 """Texts and whole numbers."""
 _SPELLED_OUT = 1_000
 """So many rows are named in a query."""
+
+
+def longs_table(names: Sequence[str], parts: Iterable[Sequence[int | IntArray]]) -> pa.Table:
+    """Columns of whole numbers, part behind part; a number is the same in all rows of its part, of one array at least.
+
+    PyArrow imports pandas for an empty table of its own making, and for each array of NumPy, so they are made of bytes.
+    """
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    pieces = [pa.Table.from_batches([], schema)]
+    for part in parts:
+        columns = [np.ascontiguousarray(each, np.int64) for each in np.broadcast_arrays(*part)]
+        arrays = [pa.Array.from_buffers(pa.int64(), len(each), [None, pa.py_buffer(each)]) for each in columns]
+        pieces.append(pa.Table.from_arrays(arrays, schema=schema))
+    return pa.concat_tables(pieces)
 
 
 def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
