@@ -117,7 +117,7 @@ def lots_of(
     note = {} if commit is None or commit.stage != DISPATCH or skip else commit.note
     parts = _parted(adds, note.get("parts", ()), [each[1] for each in note.get("shown", ())])
     if parts is None:
-        parts = {-1 - version: adds}
+        parts = {-1 - version: [*adds]}
     rest = [number for number in parts if number < 0 or number not in known]
     number = rest[0] if len(rest) == 1 else -1 - version
     lots = {each: files for each, files in parts.items() if each not in rest}

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
@@ -285,10 +286,12 @@ class _Looked:
         gone, moved = self._commanded()
         number = {name: place for place, name in enumerate(self.counted)}
         without = [*gone.items(), *((of, each.positions) for of, each in moved.items())]
-        places = ((number[of[:2]], *held) for of, each in without for held in each.by_ledger())
-        left_out = longs_table(
-            ("listener", "ledger_id", "entry_id"), ((*of, entries.to_array()) for *of, entries in places)
+        places = (
+            (number[of[:2]], ledger, np.asarray(entries.to_array(), np.int64))
+            for of, each in without
+            for ledger, entries in each.by_ledger()
         )
+        left_out = longs_table(("listener", "ledger_id", "entry_id"), places)
         waits = (each.less(delivered(self.deliveries, each, self.rule.until)) for each in moved.values())
         later = longs_table(
             ("listener", "ledger_id", "entry_id", "due_ms"),

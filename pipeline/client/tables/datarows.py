@@ -62,11 +62,13 @@ class DataFile:
 
     def may_hold(self, wanted: Mapping[str, Any]) -> bool:
         """Whether a row may have these values, as far as the log knows; an end of another type says nothing."""
-        ends = ((self.low.get(name), value, self.high.get(name)) for name, value in wanted.items())
-        return all(
-            not (type(low) is type(value) and value < low) and not (type(high) is type(value) and value > high)
-            for low, value, high in ends
-        )
+        for name, value in wanted.items():
+            low, high = self.low.get(name), self.high.get(name)
+            if isinstance(low, type(value)) and value < low:
+                return False
+            if isinstance(high, type(value)) and value > high:
+                return False
+        return True
 
     def is_for(self, key: tuple[str, str, int]) -> bool:
         """Whether a row may be of a subscription of a topic in one of its lives."""

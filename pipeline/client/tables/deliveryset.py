@@ -45,8 +45,11 @@ class DeliverySet:
         keys = np.stack((rows.ledgers[order], rows.slots[order], rows.counts[order]))
         starts = np.flatnonzero(np.append(True, (np.diff(keys) != 0).any(axis=0))).tolist()
         entries = rows.entries[order].astype(np.uint32)
-        spans = zip(starts, [*starts[1:], len(order)], strict=True)
-        return sum(self.put(*keys[:, start].tolist(), BitMap(entries[start:stop])) for start, stop in spans)
+        new = 0
+        for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
+            ledger, slot, count = keys[:, start].tolist()
+            new += self.put(ledger, slot, count, BitMap(entries[start:stop]))
+        return new
 
     def put(self, ledger: int, slot: int, count: int, entries: BitMap) -> int:
         """Add entries of a ledger that have a slot and a redelivery count; give how many are new."""

@@ -27,7 +27,8 @@ FLOORS = (
 """The rooms of `pipeline`, from the top. A room may import any room on a floor below its own."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 CLIENT_FLOORS = (
-    ("everything", "public"),
+    ("public",),
+    ("everything",),
     ("aio", "spark"),
     ("client",),
     ("consuming", "insight"),
