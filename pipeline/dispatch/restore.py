@@ -24,6 +24,7 @@ from pipeline.delta.warehouse import Warehouse, ask, frame_of
 from pipeline.delta.writing.oncewriter import Sink, last_commit
 from pipeline.dispatch.backlog import Backlog, Change, as_held, finish, hidden_since, taken_since
 from pipeline.dispatch.core.holding import in_order
+from pipeline.dispatch.plan import NOWHERE, source_of
 from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore, Visible
 from pipeline.dispatch.release_spark import positions
 from pipeline.dispatch.withdrawnlog import said
@@ -35,8 +36,6 @@ from schemas import DELIVERIES, HELD, REDELIVERY, REJECTED_DISPATCH, ROUND, Tabl
 _LOG = logging.getLogger(__name__)
 _RESTORED = "restore"
 """Who says in `rejected_dispatch` that a message is missing: dispatch looks for its own batches there."""
-_NOWHERE = (0, EVERYTHING_BEFORE - 1)
-"""Before the first position of a source."""
 _FIRST = "SELECT topic, subscription, MIN(due_time) AS due FROM {rows} GROUP BY topic, subscription"
 _NO_RUNS = arrow_schema(HELD.columns).empty_table()
 _NUMBER, _BEGIN, _SHOWN = "number", "begin", "shown_ms"
@@ -185,27 +184,21 @@ def restore_all(warehouse: Warehouse, settings: Settings, furthest: Commit | Non
     # What a batch was to do to `held` is done by now.
     last = work.deliveries.last, furthest, last_commit(warehouse, HELD, DISPATCH)
     commits = [each for each in last if each is not None]
-    places = [(_source(each), each.batch, each.owner) for each in commits]
+    places = [(source_of(each), each.batch, each.owner) for each in commits]
     places += [(each.source, each.batch, each.owner) for each in held.waiting]
-    upto, batch, owner = max(places, default=(_NOWHERE, 0, _RESTORED))
+    upto, batch, owner = max(places, default=(NOWHERE, 0, _RESTORED))
     cut = oldest(files, redelivery) > max(0, upto[0] - 1)
     if not commits and not cut:
         # Nobody has anything yet: what is not prepared is taken from the beginning.
         if not held.whole:
             work.forget(held)
-        return _NOWHERE
+        return NOWHERE
     upto = (newest(files, redelivery) + 1, EVERYTHING_BEFORE) if cut else upto
     if work.deliveries.last is None:
         work.look(held, Wanted.back_to(upto, owner, batch, FIRST_INSTANT_MS, {}))
     else:
         work.look(held, Wanted.back_to(upto, owner, batch, held.since_ms, work.begins()))
     return upto
-
-
-def _source(commit: Commit) -> Offset:
-    """Where the batch of a commit ends in `redelivery`."""
-    version, index = commit.note["source"]
-    return version, index
 
 
 def holds_refused(warehouse: Warehouse, refused: Commit, begin: Offset, most: int) -> bool:

@@ -9,9 +9,9 @@ is left out like what was withdrawn (decision 0060), and so is what does not mee
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,7 @@ from pipeline.config.timeline import timeline
 from pipeline.delta.checkpoints import Log
 from pipeline.delta.reading.messages import MessageLog
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.batchcommits import COMMITS, BatchCommits
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch import release_spark
 from pipeline.dispatch.asking import Failed
@@ -37,6 +38,7 @@ from pipeline.dispatch.core.shaping import AHEAD_MS, LONGEST_MS, Pacing, allowan
 from pipeline.dispatch.core.withdrawn import UNDECIDED, Withdrawn, named
 from pipeline.dispatch.evaluator import shared
 from pipeline.dispatch.guarding import Guards
+from pipeline.dispatch.plan import Plan
 from pipeline.dispatch.prepared import PREPARED, Part, Prepared, PreparedStore
 from pipeline.dispatch.priority import Priorities, priorities_of
 from pipeline.dispatch.publisher import Publisher
@@ -51,7 +53,7 @@ from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
-from schemas import DELIVERIES, EXPIRED, HELD, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, SUPPRESSED
+from schemas import DELIVERIES, EXPIRED, HELD, REDELIVERY, REJECTED_DISPATCH, SUPPRESSED
 
 Release = LocalRelease | SparkRelease
 Rows: TypeAlias = pa.Table | DataFrame
@@ -104,40 +106,6 @@ class BatchInputs:
         return replace(self, allowed={**self.allowed, name: self.allowed[name].only_expired})
 
 
-@dataclass(frozen=True)
-class Note:
-    """What the commits of a batch carry, for a repetition that finds some of them.
-
-    `registry` and `lives` are the version of `subscriptions` and the marker by which removed ones and earlier lives
-    were dropped; `begin` and `source` are where the batch begins and ends in `redelivery` (version, index). `closed` is
-    the version of that table by which redeliveries were left out; -1 when the batch had none. `commands` is the version
-    of that table by which something was left out; a repetition follows the rows of its own commit instead. `complete`:
-    the batch has nothing to hand over and holds nothing, so the commit to `rejected_dispatch` is all that it does.
-    `allowed` is how much might be taken of subscriptions of which something is held, or had to be. `undecided` are
-    runs that were held again, since their guard said nothing of them (`pipeline.dispatch.core.withdrawn.named`).
-    """
-
-    registry: int
-    lives: int
-    begin: tuple[int, int]
-    source: tuple[int, int]
-    closed: int = -1
-    commands: int = -1
-    complete: bool = False
-    allowed: Mapping[Name, Allowance] = field(default_factory=dict)
-    undecided: Sequence[Sequence[Any]] = ()
-
-    @property
-    def decided_by(self) -> tuple[int, int]:
-        """What decides who gets something: `registry` and `lives`."""
-        return self.registry, self.lives
-
-    def as_dict(self) -> dict[str, Any]:
-        """For the metadata of a commit."""
-        allowed = [[*name, *astuple(each)] for name, each in self.allowed.items()]
-        return {**vars(self), "allowed": allowed}
-
-
 class Dispatch:
     """The body of the dispatch query: call it with each batch of `redelivery`."""
 
@@ -152,8 +120,7 @@ class Dispatch:
         # Now, and not when the first message is due: the first look at the files of a table takes a job.
         self._log.files(())
         self._withdrawn = WithdrawnLog(warehouse)
-        tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS, HELD)
-        self.sinks = {table.name: Sink(warehouse, table, DISPATCH, checkpoint.wrote) for table in tables}
+        self.sinks = {t.name: Sink(warehouse, t, DISPATCH, checkpoint.wrote) for t in COMMITS[DISPATCH]}
         shown = self.sinks["deliveries"], self.sinks["publications"]
         store = PreparedStore(warehouse.files, warehouse.path(DELIVERIES))
         self.publisher = Publisher(store, *shown, self._timeline, self._observe)
@@ -179,18 +146,18 @@ class Dispatch:
 
     def __call__(self, session: SparkSession | None, batch_id: int) -> None:
         """Hand over one batch, unless it is prepared already. `session` is that of the query."""
-        owner = self._checkpoint.owner or ""
-        if not self.publisher.knows(owner, batch_id) and self.sinks["held"].found(owner, batch_id) is None:
-            self._prepare(session, owner, batch_id)
+        commits = BatchCommits(DISPATCH, self.sinks, self._checkpoint.owner or "", batch_id, self._observe)
+        if not self.publisher.knows(commits.owner, batch_id) and commits.note(HELD) is None:
+            self._prepare(session, commits)
         self.publisher.publish_due()
         self._guards.look(self._backlog.undecided, self._now(batch_id))
         for sink in self.sinks.values():
             sink.appender.checkpoint()
 
-    def _prepare(self, session: SparkSession | None, owner: str, batch_id: int) -> None:
+    def _prepare(self, session: SparkSession | None, commits: BatchCommits) -> None:
         """Write the deliveries of a batch; first say what is missing or withdrawn, then note what is written."""
-        refused = self.sinks["rejected_dispatch"].found(owner, batch_id)
-        known = None if refused is None else noted(refused.note)
+        owner, batch_id, note = commits.owner, commits.number, commits.note(REJECTED_DISPATCH)
+        known = None if note is None else Plan.of_note(note)
         if known is not None and known.complete:
             return  # It has done all, and what decided it may be gone.
         registry, lives = self._versions() if known is None else known.decided_by
@@ -204,13 +171,12 @@ class Dispatch:
         ends = self._checkpoint.start(batch_id).offset, self._checkpoint.position(batch_id).offset
         done, allowed = not parts and not took.change, took.change.allowed
         versions, undecided = (inputs.closed.version, inputs.withdrawn.version), named(took.undecided)
-        note = Note(registry, lives, *ends, *versions, complete=done, allowed=allowed, undecided=undecided)
+        plan = Plan(registry, lives, *ends, *versions, complete=done, allowed=allowed, undecided=undecided)
         rejected = _rejected(took.release, parts, took.left_out, batch_id)
         if rejected is not None:
-            self.sinks["rejected_dispatch"].append(rejected, owner, batch_id, note.as_dict())
+            commits.append(REJECTED_DISPATCH, rejected, plan.as_note())
             for (reason, (topic, name, _)), count in took.counts.items():
                 self.watch.left_out(topic, name, reason, count)
-            self._observe("dispatch.rejected", batch_id)
         held = self._backlog.written(took.change) if took.change else None
         if parts:
             instant = self._instant(took, batch_id)
@@ -250,14 +216,14 @@ class Dispatch:
         order = priorities_of(shapings)
         return BatchInputs(present, Closed(self._closed), self._withdrawn.look(), allowed, shapings, registry, order)
 
-    def _repeated(self, note: Note, owner: str, batch_id: int) -> BatchInputs:
+    def _repeated(self, plan: Plan, owner: str, batch_id: int) -> BatchInputs:
         """By what a batch was decided that is repeated: it leaves out what it said before."""
-        registered = self._registry.at(note.registry)
-        present = self._presence.at(note.lives, registered.lines)
+        registered = self._registry.at(plan.registry)
+        present = self._presence.at(plan.lives, registered.lines)
         begin = self._checkpoint.start(batch_id).offset
-        withdrawn = said(self._warehouse, owner, batch_id, begin).and_undecided(note.undecided)
+        withdrawn = said(self._warehouse, owner, batch_id, begin).and_undecided(plan.undecided)
         order = priorities_of(registered.shapings)
-        return BatchInputs(present, Closed(self._closed, note.closed), withdrawn, note.allowed, priorities=order)
+        return BatchInputs(present, Closed(self._closed, plan.closed), withdrawn, plan.allowed, priorities=order)
 
     def _hold(self, prepared: Prepared) -> None:
         """Do to the backlog what a batch does, when that is noted."""
@@ -386,9 +352,3 @@ def _rejected(release: Release | None, parts: Sequence[Part], left_out: Rows | N
         return pa.concat_tables([missing, left_out])
     assert isinstance(missing, DataFrame)  # noqa: S101 - both are of one way
     return missing.unionByName(left_out)
-
-
-def noted(note: Mapping[str, Any]) -> Note:
-    """What a commit carries."""
-    allowed = {(topic, name): Allowance(*most) for topic, name, *most in note.get("allowed", ())}
-    return Note(**{**note, "begin": tuple(note["begin"]), "source": tuple(note["source"]), "allowed": allowed})

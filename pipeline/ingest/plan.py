@@ -5,9 +5,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipeline.config.errors import BadSetting
+from pipeline.config.stages import INGEST
+from pipeline.delta.logs.entries import Commit
 from pipeline.delta.reading.strangers import LeftOut
+from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.batchcommits import last_commits
 from pipeline.ingest.core.terms import ledgers
 from pipeline.ingest.segments import Span
+from schemas import MESSAGES, REJECTED_INGEST, SEGMENTS
 
 _KEYS = {"merged": "told"}
 """Names of fields in notes, where they are others."""
@@ -82,3 +87,19 @@ class Plan:
         fields = {names.get(k, k): tuple(value) if isinstance(value, list) else value for k, value in note.items()}
         left: Any = fields.pop("left", ())
         return cls(left=tuple(LeftOut(*each) for each in left), **fields)  # type: ignore[arg-type] # asdict wrote it
+
+
+def last_commits_of_ingest(warehouse: Warehouse) -> dict[str, Commit]:
+    """The last commits to its tables, the one that took most of the inbox first.
+
+    A batch that took rows wrote `messages` or `rejected_ingest`. `redelivery` is the schedule's as well, and the last
+    commit of ingest may be far back in its log.
+    """
+    last = last_commits(warehouse, INGEST, MESSAGES, REJECTED_INGEST, SEGMENTS)
+    return dict(sorted(last.items(), key=lambda each: taken(each[1]), reverse=True))
+
+
+def taken(commit: Commit) -> tuple[int, int, int]:
+    """Orders the commits of ingest, whoever made them: positions and instants only grow, also across a take-over."""
+    version, index = commit.note["source"]
+    return version, index, commit.note["now"]

@@ -32,6 +32,7 @@ from pipeline.delta.reading.messages import Bounds, MessageLog, about
 from pipeline.delta.reading.strangers import FilesBroken, LeftOut, places
 from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.batchcommits import BatchCommits, sinks_of
 from pipeline.delta.writing.oncewriter import Rows, Sink
 from pipeline.ingest.accept_local import NO_ROWS, LocalBatch, local_inbox
 from pipeline.ingest.accept_spark import SparkBatch
@@ -88,12 +89,13 @@ class Ingest:
         self._membership = MembershipCache()
         self._changes, tables = Changes(warehouse), (MESSAGES, REJECTED_INGEST, SEGMENTS)
         self.sinks = {t.name: Sink(warehouse, t, INGEST, checkpoint.wrote) for t in tables}
+        express = Sink(warehouse, REDELIVERY, INGEST, after=self._unmarked())
+        self.sinks = sinks_of(INGEST, [*self.sinks.values(), express])
         live = self._timeline.live
         schedule = Progress(Checkpoint(self._files, warehouse.checkpoint(SCHEDULE))) if live else None
         self._gate = ExpressGate(schedule, self.sinks["segments"], self._settings.express_ms or 0)
         self._memory: IngestMemory | None = None
         self._markers = Markers(warehouse)
-        self._express = Sink(warehouse, REDELIVERY, INGEST, after=self._unmarked())
         last = [sink.last for sink in self.sinks.values() if sink.last is not None]
         # What another checkpoint called now is in where this one begins.
         own = [int(commit.note["now"]) for commit in last if commit.owner == checkpoint.owner]
@@ -101,20 +103,20 @@ class Ingest:
 
     def __call__(self, session: SparkSession | None, batch_id: int) -> None:
         """Take one batch: rows of the inbox between two places. `session` is that of the query."""
-        owner = self._checkpoint.owner or ""
+        commits = self._commits(self._checkpoint.owner or "", batch_id)
         start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
         # Most batches are of ticks alone.
         looked = (
             self._changes.between(start, end) if (start.version, start.index) < (end.version, end.index) else ([], [])
         )
         changes, left = looked
-        noted = self._noted(owner, batch_id)
+        noted = _noted(commits)
         plan = noted or replace(self._plan(start, end, changes), left=tuple(left))
 
         def done(plan: Plan) -> None:
             with self._batch(session, plan, start, end, changes, batch_id, checked=noted is not None) as batch:
                 passed = refused((each for each in changes if each.version < end.version), plan.merged, plan.left)
-                self._take(batch, passed, plan, owner, batch_id, again=noted is not None)
+                self._take(batch, passed, plan, commits, again=noted is not None)
 
         # Each turn leaves out files that the one before it has met.
         while True:
@@ -122,7 +124,7 @@ class Ingest:
                 return done(plan)
             except _OF_FILES as error:
                 # What was begun is done as it was planned, or not at all.
-                more = () if self._noted(owner, batch_id) else self._broken(error, start, end, plan)
+                more = () if _noted(commits) else self._broken(error, start, end, plan)
                 if not more:
                     raise
                 plan = replace(plan, left=(*plan.left, *more))
@@ -133,7 +135,10 @@ class Ingest:
         changes, _ = self._changes.between(start, end)
         with self._batch(session, plan, start, end, changes, batch_id, checked=True) as batch:
             plan.check_filled(batch.counts.accepted, self._settings.entries_per_ledger)
-            self._write_messages(batch, plan, owner, batch_id)
+            self._write_messages(batch, plan, self._commits(owner, batch_id))
+
+    def _commits(self, owner: str, batch_id: int) -> BatchCommits:
+        return BatchCommits(INGEST, self.sinks, owner, batch_id, self._observe)
 
     def _broken(self, error: Exception, start: Position, end: Position, plan: Plan) -> Collection[LeftOut]:
         """The files that stand in the way of a batch; with one that unfolds to too much all that do."""
@@ -227,13 +232,13 @@ class Ingest:
         count = rows_of(between(self._files, self._warehouse.path(INBOX), *ends))
         return count is None or count > self._settings.rows_per_task
 
-    def _take(self, batch: Batch, passed: pa.Table, plan: Plan, owner: str, batch_id: int, *, again: bool) -> None:
+    def _take(self, batch: Batch, passed: pa.Table, plan: Plan, commits: BatchCommits, *, again: bool) -> None:
         counts = batch.counts
         if counts.accepted or counts.rejected:
-            self._observe("ingest.counted", batch_id)
-            plan = self._write_messages(batch, plan, owner, batch_id)
+            self._observe("ingest.counted", commits.number)
+            plan = self._write_messages(batch, plan, commits)
         memory = self._recall(plan)
-        if self.sinks["segments"].found(owner, batch_id) is not None:
+        if commits.note(SEGMENTS) is not None:
             return
         gone = self._registry.gone_between(memory.lives, plan.seen, plan.registry)
         lines = self._registry.at(plan.registry).subscriptions
@@ -243,31 +248,24 @@ class Ingest:
         wrong = self._registry.wrong_since(plan.seen, plan.registry) if moved else {}
         if counts.rejected or unfollowed or wrong or passed.num_rows:
             rows = batch.rejected(pa.concat_tables([refusals(unfollowed, wrong), passed]))
-            self.sinks["rejected_ingest"].append(rows, owner, batch_id, plan.as_note())
-            self._observe("ingest.rejected", batch_id)
-        if counts.express:
-            self._write_express(members, plan, owner, batch_id)
+            commits.append(REJECTED_INGEST, rows, plan.as_note())
+        # What is due too soon to wait is released before `segments` says that the batch was addressed.
+        if counts.express and commits.note(REDELIVERY) is None:
+            released = self._released(members, plan, commits.number)
+            if released is not None:
+                commits.append(REDELIVERY, released, plan.as_note())
         members = replace(members, refused=unfollowed, wrong=frozenset(wrong))
-        self._write_segments(counts, members, plan, owner, batch_id, again=again)
+        self._write_segments(counts, members, plan, commits, again=again)
 
-    def _write_messages(self, batch: Batch, plan: Plan, owner: str, batch_id: int) -> Plan:
+    def _write_messages(self, batch: Batch, plan: Plan, commits: BatchCommits) -> Plan:
         """Write the log; give the plan with the ledgers that it took."""
-        sink, accepted = self.sinks["messages"], batch.counts.accepted
-        if sink.found(owner, batch_id) is not None or not accepted:
+        accepted = batch.counts.accepted
+        if not accepted or commits.note(MESSAGES) is not None:
             return plan
         end = plan.filled(accepted, self._settings.entries_per_ledger)
         plan = replace(plan, next_ledger=end, near=accepted > batch.counts.express)
-        sink.append(batch.messages(self._settings), owner, batch_id, plan.as_note())
-        self._observe("ingest.messages", batch_id)
+        commits.append(MESSAGES, batch.messages(self._settings), plan.as_note())
         return plan
-
-    def _write_express(self, members: Membership, plan: Plan, owner: str, batch_id: int) -> None:
-        """Release what is due too soon to wait, before `segments` says that the batch was addressed."""
-        if self._express.found(owner, batch_id) is None:
-            released = self._released(members, plan, batch_id)
-            if released is not None:
-                self._express.append(released, owner, batch_id, plan.as_note())
-        self._observe("ingest.express", batch_id)
 
     def _released(self, members: Membership, plan: Plan, batch_id: int) -> "Rows | None":
         """Rows of `redelivery`; None when nobody listens."""
@@ -281,7 +279,7 @@ class Ingest:
         return segment_rows(log, *where).mapInArrow(express.__call__, REDELIVERY.schema)
 
     def _write_segments(
-        self, counts: Counts, members: Membership, plan: Plan, owner: str, batch_id: int, *, again: bool
+        self, counts: Counts, members: Membership, plan: Plan, commits: BatchCommits, *, again: bool
     ) -> None:
         """Address positions to subscriptions, and note how far the parked ones are loaded; both or neither.
 
@@ -297,9 +295,8 @@ class Ingest:
             return
         left = {name: memory.lives[name].number for name in members.left}
         marker = Marker(memory.marker + 1, plan.load_until, plan.next_ledger, members.joined, left)
-        rows = self._segment_rows(members, plan, kinds, marker_rows(marker), counts.accepted, batch_id)
-        self.sinks["segments"].append(rows, owner, batch_id, plan.as_note())
-        self._observe("ingest.segments", batch_id)
+        rows = self._segment_rows(members, plan, kinds, marker_rows(marker), counts.accepted, commits.number)
+        commits.append(SEGMENTS, rows, plan.as_note())
         self._memory = self._markers.bounded(memory.after(marker, counts.parked, self._segment_ms))
 
     def _unmarked(self) -> int:
@@ -357,11 +354,6 @@ class Ingest:
             inbox = inbox.where(~F.col("arrival_file").isin(without))
         return in_order_of_arrival(inbox, commits).select(*INBOX.schema.names, *ARRIVAL)
 
-    def _noted(self, owner: str, batch_id: int) -> Plan | None:
-        """The plan of a batch that was begun before, as its first commit has it."""
-        found = (sink.found(owner, batch_id) for sink in self.sinks.values())
-        return next((Plan.of_note(commit.note) for commit in found if commit is not None), None)
-
     def _plan(self, start: Position, end: Position, changes: Sequence[Change]) -> Plan:
         """A plan for a batch of which nothing is written yet. What is loaded only grows, whatever the settings say."""
         memory = self._recall(None)
@@ -380,7 +372,7 @@ class Ingest:
             # Who has just come is known to dispatch by a marker of this batch: it has to come first.
             return plan
         soon = self._gate.bound(now, until)
-        return replace(plan, express=soon, redelivery=self._express.appender.newest()) if soon else plan
+        return replace(plan, express=soon, redelivery=self.sinks["redelivery"].appender.newest()) if soon else plan
 
     def _recall(self, plan: Plan | None) -> IngestMemory:
         """What earlier batches left; read from the tables once, before the first plan or after a noted one."""
@@ -390,3 +382,9 @@ class Ingest:
                 memory if plan is None else replace(memory, next_ledger=max(memory.next_ledger, plan.next_ledger))
             )
         return self._memory
+
+
+def _noted(commits: BatchCommits) -> Plan | None:
+    """The plan of a batch of which something is committed."""
+    note = commits.plan
+    return None if note is None else Plan.of_note(note)

@@ -30,7 +30,8 @@ from pipeline.delta.deltars import LOG_STAYS, open_table, query, quoted
 from pipeline.delta.logs.entries import exists, newest
 from pipeline.delta.warehouse import Warehouse, ask, read_here
 from pipeline.delta.writing.oncewriter import last_commit
-from pipeline.maintenance.readers import settled_upto, torn_batch
+from pipeline.dispatch.plan import DispatchProgress
+from pipeline.maintenance.readers import settled_upto
 from pipeline.settle.registry import acknowledging
 from pipeline.storage.arrays import IntArray, longs
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
@@ -348,7 +349,7 @@ def _ended_names(warehouse: Warehouse) -> frozenset[Name]:
 
 def _passed(warehouse: Warehouse) -> int:
     """The marker by which no stage that may repeat a batch, or is behind, asks for who lived before."""
-    limits, torn = [sys.maxsize], torn_batch(warehouse)
+    limits, torn = [sys.maxsize], DispatchProgress.of(warehouse).torn
     if torn is not None:
         limits.append(torn.lives)
     if settled_upto(warehouse) is not None:

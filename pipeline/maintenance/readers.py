@@ -4,16 +4,15 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 
 import schemas
-from pipeline.config.stages import DISPATCH, INGEST, SETTLE
-from pipeline.delta.checkpoints import EVERYTHING_BEFORE, SOURCES, Checkpoint, Offset
+from pipeline.config.stages import INGEST, SETTLE
+from pipeline.delta.checkpoints import SOURCES, Checkpoint
 from pipeline.delta.logs.entries import commits, newest, note_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
-from pipeline.dispatch.prepared import PreparedStore
-from pipeline.dispatch.stage import Note, noted
-from pipeline.ingest.plan import Plan
+from pipeline.dispatch.plan import DispatchProgress
+from pipeline.ingest.plan import Plan, last_commits_of_ingest
+from pipeline.settle.plan import FOLLOWED, PlanFile, reached, unfinished, written
 from pipeline.settle.plan import Plan as Settling
-from pipeline.settle.plan import PlanFile, reached, unfinished, written
 from pipeline.settle.registry import acknowledging
 from pipeline.settle.undone import begins_behind
 from pipeline.storage.files import Files
@@ -24,12 +23,7 @@ _FAR_BEHIND = 500
 
 READERS = {table.name: stage for stage, table in SOURCES.items()}
 """Which stage, that is a query of Spark's, follows which table."""
-SETTLED = {
-    schemas.CONSUMER_EVENTS.name: "events",
-    schemas.REDELIVERY.name: "released",
-    schemas.REJECTED_DISPATCH.name: "refused",
-    schemas.COMMANDS.name: "commands",
-}
+SETTLED = {table.name: name for name, table in FOLLOWED.items()}
 """The tables that settle follows, and by which name its notes tell the version up to which it has read each."""
 
 
@@ -92,7 +86,7 @@ def _settled(warehouse: Warehouse) -> dict[str, int] | None:
 
 def _registry_read(warehouse: Warehouse) -> int:
     """The oldest version of the registry that a stage may read: the one that its last batch followed."""
-    ingest, torn = last_commit(warehouse, schemas.SEGMENTS, INGEST), torn_batch(warehouse)
+    ingest, torn = last_commit(warehouse, schemas.SEGMENTS, INGEST), DispatchProgress.of(warehouse).torn
     needed = [0 if ingest is None else int(ingest.note.get("registry", 0))]
     needed += [] if torn is None else [torn.registry]
     last, begun = last_commit(warehouse, schemas.CURSORS, SETTLE), begun_batch(warehouse)
@@ -119,31 +113,14 @@ def _unread_by(warehouse: Warehouse, table: schemas.Table, stage: str) -> int:
 
 def _begin_of_ingest(warehouse: Warehouse) -> int:
     """The version of the inbox at which a take-over begins: where the furthest batch did, which it may finish."""
-    last = [last_commit(warehouse, t, INGEST) for t in (schemas.MESSAGES, schemas.REJECTED_INGEST, schemas.SEGMENTS)]
-    return max((Plan.of_note(commit.note).begin[0] for commit in last if commit is not None), default=0)
+    return max((Plan.of_note(each.note).begin[0] for each in last_commits_of_ingest(warehouse).values()), default=0)
 
 
 def _begin_of_dispatch(warehouse: Warehouse) -> int:
     """The version of `redelivery` at which a take-over begins: behind what is prepared, or where a torn batch did."""
-    done, note = _dispatched(warehouse)
-    return done[0] if note is None else min(done[0], note.begin[0])
-
-
-def torn_batch(warehouse: Warehouse) -> Note | None:
-    """What a batch of dispatch noted that was torn apart, and will be repeated as it was; None: there is none."""
-    return _dispatched(warehouse)[1]
-
-
-def _dispatched(warehouse: Warehouse) -> tuple[Offset, Note | None]:
-    """The place behind what is prepared, and the note of a batch that was torn apart."""
-    tables = (schemas.REJECTED_DISPATCH, schemas.DELIVERIES, schemas.HELD)
-    refused, *handed = (last_commit(warehouse, table, DISPATCH) for table in tables)
-    handed_over = [each.source for each in PreparedStore(warehouse.files, warehouse.path(schemas.DELIVERIES)).all()]
-    handed_over += [tuple(each.note["source"]) for each in handed if each is not None]
-    note = None if refused is None else noted(refused.note)
-    handed_over += [note.source] if note is not None and note.complete else []
-    done = max(handed_over, default=(0, EVERYTHING_BEFORE))
-    return done, None if note is None or note.source <= done else note
+    standing = DispatchProgress.of(warehouse)
+    begins = [standing.done] if standing.torn is None else [standing.done, standing.torn.begin]
+    return min(begins)[0]
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ packed in a binary column, because a million positions as pandas rows take secon
 subscription in `Unpacker`, by whole arrays.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row
@@ -23,6 +22,7 @@ from pipeline.config.settings import Settings
 from pipeline.config.stages import SCHEDULE
 from pipeline.delta.checkpoints import Log
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.batchcommits import COMMITS, BatchCommits
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.schedule.keys import NO_POSITION, addressed
 from pipeline.worker.release import KEY, RELEASE, release
@@ -75,12 +75,11 @@ class Schedule:
         """Look up once what the tables hold."""
         self._checkpoint, self._settings, self._observe = checkpoint, settings, observe
         self.watch, self._few = Watch(), True
-        tables = (REDELIVERY, REJECTED_SCHEDULE)
-        self.sinks = {t.name: Sink(warehouse, t, SCHEDULE, checkpoint.wrote) for t in tables}
+        self.sinks = {t.name: Sink(warehouse, t, SCHEDULE, checkpoint.wrote) for t in COMMITS[SCHEDULE]}
 
     def __call__(self, released: DataFrame, batch_id: int) -> None:
         """Write one batch. The stateful function runs in the first job; everything after reads what it gave."""
-        owner = self._checkpoint.owner or ""
+        commits = BatchCommits(SCHEDULE, self.sinks, self._checkpoint.owner or "", batch_id, self._observe)
         begin, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
         note = {**end.as_dict(), "begin": begin.offset}
         with kept(released):
@@ -88,9 +87,9 @@ class Schedule:
             if answers.size or answers.failed:
                 self._observe("schedule.counted", batch_id)
             if answers.failed:
-                self._append("rejected_schedule", failures(released, batch_id), owner, batch_id, note)
+                commits.append(REJECTED_SCHEDULE, failures(released, batch_id), note)
             if answers.size:
-                self._append("redelivery", self._rows(released, answers, batch_id), owner, batch_id, note)
+                commits.append(REDELIVERY, self._rows(released, answers, batch_id), note)
 
     def _answers(self, released: DataFrame) -> "Answers":
         """Run the stateful function. A batch is expected to be as small as the one before it."""
@@ -107,12 +106,6 @@ class Schedule:
         if small and answers.held:
             return held_run_rows(answers.held, batch_id)
         return local_run_rows(released, batch_id) if small else run_rows(released, batch_id)
-
-    def _append(
-        self, table: str, rows: DataFrame | pa.Table, owner: str, batch_id: int, note: Mapping[str, Any]
-    ) -> None:
-        self.sinks[table].append(rows, owner, batch_id, note)
-        self._observe(f"schedule.{table}", batch_id)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pipeline.delta.checkpoints import EVERYTHING_BEFORE, ORIGIN, Origin
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.tables import bring_up_to_date, segment_ms
 from pipeline.delta.warehouse import Warehouse, frame_of
+from pipeline.delta.writing.batchcommits import last_commits
 from pipeline.delta.writing.oncewriter import Sink, last_commit
 from pipeline.dispatch.release_spark import positions
 from pipeline.schedule import stage as schedule
@@ -30,7 +31,7 @@ from pipeline.subscriptions.settled import SettledMark, read_mark
 from pipeline.worker.audience import Audience
 from pipeline.worker.encode import ROW, Encoder
 from pipeline.worker.express import Express
-from schemas import CLOSED, MESSAGES, REDELIVERY, REJECTED_SCHEDULE, ROUND, SEGMENTS, Table
+from schemas import CLOSED, MESSAGES, REDELIVERY, ROUND, SEGMENTS, Table
 
 _ALIKE = ("subscription", "life", "tick_ms", "redelivery_count", "round", "cause")
 """What the positions have in common that wait in one index to come again; with their topic."""
@@ -114,10 +115,8 @@ def _prepare(warehouse: Warehouse, stage: str, options: Options, latest: int | N
 
 def _rebuild_schedule(warehouse: Warehouse, options: Options) -> Origin:
     """Write what is pending as rows that only the new checkpoint reads."""
-    tables = (REDELIVERY, REJECTED_SCHEDULE)
-    last = [last_commit(warehouse, table, SCHEDULE) for table in tables]
-    taken = last_commit(warehouse, SEGMENTS, INGEST)
-    known = [int(commit.note["instant"]) for commit in last if commit is not None]
+    last, taken = last_commits(warehouse, SCHEDULE).values(), last_commit(warehouse, SEGMENTS, INGEST)
+    known = [int(commit.note["instant"]) for commit in last]
     known += [int(taken.note["now"])] if taken is not None else []
     instant = max([*known, *given(warehouse.instants(SCHEDULE))[-1:]], default=0)
     number = _write_pending(warehouse, _holding(warehouse, options.settings.driver_rows), instant)

@@ -6,28 +6,23 @@ body runs over the same files again, skips what the tables hold, and writes what
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 import schemas
 from pipeline.config.options import Options
-from pipeline.config.stages import DISPATCH, INGEST
-from pipeline.delta.checkpoints import EVERYTHING_BEFORE, Origin, Position
+from pipeline.config.stages import INGEST
+from pipeline.delta.checkpoints import Origin, Position
 from pipeline.delta.logs.entries import Commit, commits, newest, note_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
-from pipeline.dispatch import stage as dispatch
-from pipeline.dispatch.prepared import PreparedStore
+from pipeline.dispatch.plan import NOWHERE, DispatchProgress
 from pipeline.dispatch.restore import holds_refused, restore_all
 from pipeline.dispatch.stage import Dispatch
-from pipeline.ingest.plan import Plan
+from pipeline.ingest.plan import Plan, last_commits_of_ingest, taken
 from pipeline.ingest.stage import Ingest
 from pipeline.service.clock import given
 from pipeline.subscriptions.markers import IngestMemory, Markers
-
-_NOWHERE = (0, EVERYTHING_BEFORE - 1)
-"""Before the first position of a source."""
 
 
 @dataclass(frozen=True)
@@ -57,24 +52,24 @@ def take_over_ingest(warehouse: Warehouse, options: Options) -> Origin:
     taken. `segments` is written last: when it is not as far, the batch is torn, or had nothing to write there.
     """
     _accept_again(warehouse, options)
-    last = [last_commit(warehouse, t, INGEST) for t in (schemas.MESSAGES, schemas.REJECTED_INGEST, schemas.SEGMENTS)]
-    furthest = max(last, key=_ingested)
+    last = last_commits_of_ingest(warehouse)
+    furthest = next(iter(last.values()), None)
     earlier = given(warehouse.instants(INGEST))[-1:]
     if furthest is None:
         return Origin(instant=max(earlier, default=0))
-    plan = Plan.of_note(furthest.note)
-    if _ingested(furthest) > _ingested(last[-1]):
+    plan, addressed = Plan.of_note(furthest.note), last.get(schemas.SEGMENTS.name)
+    if addressed is None or taken(furthest) > taken(addressed):
         past = Past(furthest.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
         body = Ingest(warehouse, past, options)
         body(warehouse.session, furthest.batch)
-    return Origin(*plan.source, max([plan.now, *earlier]), after=owners(last))
+    return Origin(*plan.source, max([plan.now, *earlier]), after=owners(last.values()))
 
 
 def _accept_again(warehouse: Warehouse, options: Options) -> None:
     """Write what `messages` lacks of batches that other tables have: somebody restored it alone, from an older copy."""
     last = last_commit(warehouse, schemas.MESSAGES, INGEST)
     known = None if last is None else Plan.of_note(last.note)
-    upto = _NOWHERE if known is None else known.source
+    upto = NOWHERE if known is None else known.source
     after = {schemas.REDELIVERY.name: -1 if known is None else known.redelivery}
     lacking: dict[tuple[str, int], Commit] = {}
     for table in (schemas.SEGMENTS, schemas.REJECTED_INGEST, schemas.REDELIVERY):
@@ -82,7 +77,7 @@ def _accept_again(warehouse: Warehouse, options: Options) -> None:
             plan = Plan.of_note(commit.note)
             if plan.next_ledger > plan.first_ledger:
                 lacking[commit.owner, commit.batch] = commit
-    for commit in sorted(lacking.values(), key=_ingested):
+    for commit in sorted(lacking.values(), key=taken):
         plan = Plan.of_note(commit.note)
         past = Past(commit.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
         body = Ingest(warehouse, past, options)
@@ -126,43 +121,26 @@ def take_over_dispatch(warehouse: Warehouse, options: Options) -> Origin:
     hand over: their positions were of removed subscriptions, and are looked at again; or all was left out,
     or held, which commits of those tables say.
     """
-    tables = (schemas.REJECTED_DISPATCH, schemas.DELIVERIES, schemas.HELD, schemas.PUBLICATIONS)
-    refused, delivered, held, published = (last_commit(warehouse, table, DISPATCH) for table in tables)
-    note = None if refused is None else dispatch.noted(refused.note)
-    said = [held, refused if note is not None and note.complete else None]
-    furthest = max((each for each in said if each is not None), key=_handed_over, default=None)
-    restored = restore_all(warehouse, options.settings, furthest)
-    noted = PreparedStore(warehouse.files, warehouse.path(schemas.DELIVERIES)).all()
-    last = [last_commit(warehouse, table, DISPATCH) for table in (schemas.DELIVERIES, schemas.HELD)]
-    handed_over = [restored, *(each.source for each in noted)]
-    handed_over += [_handed_over(each) for each in (*last, furthest) if each is not None]
-    done = max(handed_over, default=_NOWHERE)
+    before = DispatchProgress.of(warehouse)
+    restored = restore_all(warehouse, options.settings, before.furthest)
+    refused, plan = before.commits.get(schemas.REJECTED_DISPATCH.name), before.rejected
+    after = DispatchProgress.of(warehouse)
+    done = max(restored, after.done)
     if (
         refused is not None
-        and note is not None
-        and (note.source > done or holds_refused(warehouse, refused, note.begin, options.settings.driver_rows))
+        and plan is not None
+        and (plan.source > done or holds_refused(warehouse, refused, plan.begin, options.settings.driver_rows))
     ):
         # It begins where the last one ended. When notes of batches between the two are lost, those are in it, too.
-        past = Past(refused.owner, Position(0, *min(note.begin, done)), Position(0, *note.source))
+        past = Past(refused.owner, Position(0, *min(plan.begin, done)), Position(0, *plan.source))
         body = Dispatch(warehouse, past, options)
         body(warehouse.session, refused.batch)
-        done = max(done, note.source)
-    after = tuple(sorted({*owners([refused, delivered, held, published, *last]), *(each.owner for each in noted)}))
+        done = max(done, plan.source)
+    writers = tuple(sorted({*before.owners, *after.owners}))
     # Nothing may be handed over in a copy that has `publications` of a later time than `deliveries`.
-    return Origin(done[0], done[1], after=after) if done > _NOWHERE else Origin(after=after)
+    return Origin(done[0], done[1], after=writers) if done > NOWHERE else Origin(after=writers)
 
 
-def owners(commits: Iterable[Commit | None]) -> tuple[str, ...]:
+def owners(commits: Iterable[Commit]) -> tuple[str, ...]:
     """Whose commits they are."""
-    return tuple(sorted({commit.owner for commit in commits if commit is not None}))
-
-
-def _handed_over(commit: Commit) -> tuple[int, int]:
-    """Where the batch of a commit of dispatch ends in `redelivery`."""
-    version, index = commit.note["source"]
-    return version, index
-
-
-def _ingested(commit: Commit | None) -> tuple[Any, ...]:
-    """Orders the commits of ingest, whoever made them: positions and instants only grow, also across a take-over."""
-    return (*_NOWHERE, 0) if commit is None else (*commit.note["source"], commit.note["now"])
+    return tuple(sorted({commit.owner for commit in commits}))

@@ -12,6 +12,7 @@ import schemas
 from pipeline.config.errors import SourceBehind
 from pipeline.config.stages import SETTLE
 from pipeline.delta.logs.entries import last_note, newest
+from pipeline.delta.writing.batchcommits import COMMITS
 from pipeline.storage.files import Files
 
 _FILE = "plan.json"
@@ -26,8 +27,8 @@ FOLLOWED = {
 In the order in which they are looked at: what is said of a release is read before the release is looked for.
 """
 
-WRITTEN = (schemas.SEGMENTS, schemas.CLOSED, schemas.REJECTED_SETTLE)
-"""The tables of settle to which a batch appends before its commit to `cursors`, with its plan."""
+WRITTEN = COMMITS[SETTLE][1:-1]
+"""The tables to which a batch appends, with its plan, between `inbox`, whose log is cut soon, and `cursors`."""
 
 
 @dataclass(frozen=True)

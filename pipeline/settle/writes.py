@@ -9,7 +9,7 @@ The tables that others read have each batch once.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -20,12 +20,13 @@ from pipeline.config.stages import SETTLE
 from pipeline.delta.logs.entries import appended, commits, newest, note_of
 from pipeline.delta.reading.files import LiveFiles, read_files
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.batchcommits import BatchCommits
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.settle.core.fold import Outcome
 from pipeline.settle.core.listener import Listener
 from pipeline.settle.core.opened import Opened, Row
 from pipeline.settle.letters import DeadLetters
-from pipeline.settle.plan import Plan
+from pipeline.settle.plan import WRITTEN, Plan
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.letters import BEFORE_LETTERS, LETTERS
@@ -172,31 +173,24 @@ class Writes:
         self._owner, self._observe = owner, observe
         self._letters, self._inbox = DeadLetters(warehouse), warehouse.path(INBOX)
         self._warehouse, self._files, self._path = warehouse, warehouse.files, warehouse.path(SEGMENTS)
-        self._segments = Sink(warehouse, SEGMENTS, SETTLE, after=after)
-        self._closed, self._rejected = (Sink(warehouse, table, SETTLE) for table in (CLOSED, REJECTED_SETTLE))
-
-    @property
-    def sinks(self) -> tuple[Sink, ...]:
-        """The tables that are appended to."""
-        return self._segments, self._closed, self._rejected
+        self._sinks = {t.name: Sink(warehouse, t, SETTLE, after=after if t is SEGMENTS else -1) for t in WRITTEN}
+        self._last = [sink.last for sink in self._sinks.values() if sink.last is not None]
 
     def take_over(self) -> str:
         """Go on as the one who wrote last, if anybody has: its first batch may be torn, and its checkpoint lost."""
-        self._owner = next((sink.last.owner for sink in self.sinks if sink.last is not None), self._owner)
+        self._owner = next((commit.owner for commit in self._last), self._owner)
         return self._owner
 
-    def plans(self) -> Iterator[Plan]:
-        """The plans of the last batches that the tables hold."""
-        for sink in self.sinks:
-            if sink.last is not None:
-                yield Plan.of_note(sink.last.note)
+    def plans(self) -> list[Plan]:
+        """The plans of the last batches that the tables held at the start."""
+        return [Plan.of_note(commit.note) for commit in self._last]
 
     def moved(self, plan: Plan) -> dict[tuple[str, str, int], list[Move]] | None:
         """What a batch had put into the index at other due times when it was torn apart, by incarnation.
 
         None: it had put nothing there yet. What it has put there is decided, whatever the tables say by now.
         """
-        if self._segments.found(self._owner, plan.batch) is None:
+        if self._commits(plan).note(SEGMENTS) is None:
             return None
         for actions in commits(self._files, self._path, newest(self._files, self._path)):
             noted = note_of(actions)
@@ -220,7 +214,7 @@ class Writes:
         Returns:
             What the doctor counts dead letters by, for the note in `cursors`; nothing when it cannot be told.
         """
-        sent = {LETTERS: -self._letters.appended}
+        commits, sent = self._commits(plan), {LETTERS: -self._letters.appended}
         if outcome.letters and fresh:
             sent[BEFORE_LETTERS] = newest(self._files, self._inbox)
         if outcome.letters:
@@ -228,20 +222,23 @@ class Writes:
                 outcome.refuse(listener, positions, MESSAGE_MISSING)
             self._observe("settle.inbox", plan.batch)
         if outcome.retries or outcome.moved:
-            self._append(self._segments, outcome.retry_rows(), plan)
+            commits.append(SEGMENTS, _numbered(outcome.retry_rows(), plan), plan.as_dict())
         if outcome.closed:
-            self._append(self._closed, outcome.closed_rows(), plan)
+            commits.append(CLOSED, _numbered(outcome.closed_rows(), plan), plan.as_dict())
         if outcome.refused:
             rows = outcome.refused_rows()
             at = pa.repeat(pa.scalar(outcome.now * 1_000, pa.timestamp("us", "UTC")), rows.num_rows)
-            self._append(self._rejected, rows.append_column("rejected_at", at), plan)
+            rows = rows.append_column("rejected_at", at)
+            commits.append(REJECTED_SETTLE, _numbered(rows, plan), plan.as_dict())
         sent[LETTERS] += self._letters.appended
         return sent if BEFORE_LETTERS in sent else {}
 
-    def _append(self, sink: Sink, rows: pa.Table, plan: Plan) -> None:
-        numbered = rows.append_column("batch_id", pa.repeat(pa.scalar(plan.batch, pa.int64()), rows.num_rows))
-        sink.append(numbered, self._owner, plan.batch, plan.as_dict())
-        self._observe(f"settle.{sink.name}", plan.batch)
+    def _commits(self, plan: Plan) -> BatchCommits:
+        return BatchCommits(SETTLE, self._sinks, self._owner, plan.batch, self._observe)
+
+
+def _numbered(rows: pa.Table, plan: Plan) -> pa.Table:
+    return rows.append_column("batch_id", pa.repeat(pa.scalar(plan.batch, pa.int64()), rows.num_rows))
 
 
 def _moves_of(rows: pa.Table) -> dict[tuple[str, str, int], list[Move]]:

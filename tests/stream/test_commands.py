@@ -40,8 +40,8 @@ from tests.support.stream import (
 T0 = 1_700_000_000_000
 SECOND = 1_000
 HOUR = 3_600_000
-DEATHS = ("dispatch.counted", "dispatch.written", "dispatch.rejected", "dispatch.noted", "dispatch.deliveries")
-REBUILT = (*DEATHS, "dispatch.rejected")
+DEATHS = ("dispatch.counted", "dispatch.written", "dispatch.rejected_dispatch", "dispatch.noted", "dispatch.deliveries")
+REBUILT = (*DEATHS, "dispatch.rejected_dispatch")
 """After the last one dispatch loses its checkpoint, too."""
 DECIDED = 2
 """From this death on the batch had said what it leaves out."""
@@ -179,7 +179,7 @@ def test_what_is_cancelled_comes_to_nobody_and_what_is_taken_back_comes_once(pla
             says("nack", "now", after_ms=50 * SECOND),
             advance(T0 + SECOND),
             cancelled("now"),
-            kill_after("dispatch.rejected"),
+            kill_after("dispatch.rejected_dispatch"),
             advance(T0 + 61 * SECOND),
             cancelled("kept", name="s"),
             revive(),

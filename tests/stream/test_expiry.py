@@ -35,7 +35,7 @@ SECOND = 1_000
 TTL = 60 * SECOND
 NAMES = ("s", "plain")
 """The first one acknowledges and has a policy of its own, the second one has that of the topic."""
-DEATHS = ("dispatch.counted", "dispatch.rejected", "dispatch.held")
+DEATHS = ("dispatch.counted", "dispatch.rejected_dispatch", "dispatch.held")
 
 
 def policies(name: str | None = None, **values: object) -> Step:
@@ -152,7 +152,7 @@ def later() -> list[Step]:
 @pytest.mark.parametrize(
     ("death", "then"),
     [
-        pytest.param("dispatch.rejected", [check(lost)], id="lost"),
+        pytest.param("dispatch.rejected_dispatch", [check(lost)], id="lost"),
         *(pytest.param(death, [], id=death, marks=pytest.mark.soak) for death in DEATHS),
     ],
 )

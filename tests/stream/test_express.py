@@ -26,7 +26,7 @@ from tests.support.stream import (
 
 T0 = 1_700_000_000_000
 EXPRESS_MS = 5_000
-STEPS = ("ingest.counted", "ingest.messages", "ingest.express", "ingest.segments")
+STEPS = ("ingest.counted", "ingest.messages", "ingest.redelivery", "ingest.segments")
 """Where the process dies while it takes the second batch in."""
 LATER = ("dispatch.noted", "dispatch.deliveries")
 """Where it dies while it hands the third one over."""
@@ -92,7 +92,7 @@ def course(fatal: Sequence[str] = (), later: Sequence[str] = (), *, lost: bool =
         sent("third"),
         advance(T0 + 3_000),
         *deaths(later),
-        *([kill_after("ingest.express")] if lost else []),
+        *([kill_after("ingest.redelivery")] if lost else []),
         append(message("last", after=0)),
         advance(T0 + 3 * MINUTE_MS),
         *losing(INGEST),

@@ -231,7 +231,11 @@ WORDS = Words()
 @cache
 def seconds() -> Played:
     """The run, in which one inbox stands all of it."""
-    scripts = {"upserted": upserted("upserted", "ingest.rejected"), "widened": widened("widened"), "spoiled": spoiled()}
+    scripts = {
+        "upserted": upserted("upserted", "ingest.rejected_ingest"),
+        "widened": widened("widened"),
+        "spoiled": spoiled(),
+    }
     logging.getLogger().addHandler(WORDS)
     try:
         return play_together(scripts)

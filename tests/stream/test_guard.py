@@ -38,7 +38,7 @@ from tests.support.stream import (
 T0 = 1_700_000_000_000
 SECOND = 1_000
 UNPAID = "NOT EXISTS (SELECT 1 FROM paid p WHERE p.order_id = message_key)"
-DEATHS = ("dispatch.counted", "dispatch.written", "dispatch.rejected", "dispatch.shelved", "dispatch.held")
+DEATHS = ("dispatch.counted", "dispatch.written", "dispatch.rejected_dispatch", "dispatch.shelved", "dispatch.held")
 NAMES = ("s", "plain")
 """Both are guarded; the first one acknowledges."""
 
@@ -160,7 +160,7 @@ def dying(number: int, death: str, *then: Step) -> list[Step]:
         at_second(first - 1),
         kill_after(death),
         at_second(first + 5),
-        *([unpay(f"{number}-paid"), pay(f"{number}-late")] if death == "dispatch.rejected" else []),
+        *([unpay(f"{number}-paid"), pay(f"{number}-late")] if death == "dispatch.rejected_dispatch" else []),
         *then,
         revive(driver_rows=0 if number % 2 == 0 else 200_000),
         at_second(first + 20),
@@ -171,9 +171,9 @@ def dying(number: int, death: str, *then: Step) -> list[Step]:
 @pytest.mark.parametrize(
     ("deaths", "then"),
     [
-        pytest.param(("dispatch.rejected", "dispatch.shelved"), [], id="few"),
+        pytest.param(("dispatch.rejected_dispatch", "dispatch.shelved"), [], id="few"),
         pytest.param(DEATHS, [], id="all", marks=pytest.mark.soak),
-        pytest.param(("dispatch.rejected",), [check(lost)], id="lost", marks=pytest.mark.soak),
+        pytest.param(("dispatch.rejected_dispatch",), [check(lost)], id="lost", marks=pytest.mark.soak),
     ],
 )
 def test_what_is_paid_by_its_time_is_not_delivered_whatever_dies(
@@ -257,7 +257,7 @@ def test_a_guard_that_fails_holds_what_it_guards_until_it_does_not(play: Play) -
     world.sound()
 
 
-POISON = ("dispatch.written", "dispatch.rejected", "dispatch.shelved", "dispatch.held")
+POISON = ("dispatch.written", "dispatch.rejected_dispatch", "dispatch.shelved", "dispatch.held")
 
 
 @either

@@ -31,7 +31,7 @@ HOUR = 3_600_000
 FIRST = (
     "ingest.counted",
     "ingest.messages",
-    "ingest.rejected",
+    "ingest.rejected_ingest",
     "ingest.segments",
     "schedule.counted",
     "schedule.redelivery",

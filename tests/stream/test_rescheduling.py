@@ -38,7 +38,13 @@ SECOND = 1_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 OF_SETTLE = ("settle.planned", "settle.noted", "settle.segments", "settle.cursors")
-OF_DISPATCH = ("dispatch.counted", "dispatch.written", "dispatch.rejected", "dispatch.noted", "dispatch.deliveries")
+OF_DISPATCH = (
+    "dispatch.counted",
+    "dispatch.written",
+    "dispatch.rejected_dispatch",
+    "dispatch.noted",
+    "dispatch.deliveries",
+)
 DECIDED = 2
 """From this death on a batch of dispatch had said what it leaves out."""
 OF_SCHEDULE = ("schedule.counted", "schedule.redelivery")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 OF_INGEST = tuple(f"ingest.{step}" for step in ("counted", "messages", "segments"))
 OF_DISPATCH = tuple(
     f"dispatch.{step}"
-    for step in ("counted", "written", "rejected", "shelved", "held", "noted", "deliveries", "publications")
+    for step in ("counted", "written", "rejected_dispatch", "shelved", "held", "noted", "deliveries", "publications")
 )
 OF_SETTLE = tuple(f"settle.{step}" for step in ("planned", "noted", "segments", "cursors", "done"))
 DECIDED = frozenset(OF_DISPATCH[2:])

@@ -1,3 +1,3 @@
 """Rows that become files and versions, in order, once."""
 
-__all__ = ["appender", "datafiles", "numbering", "oncewriter"]
+__all__ = ["appender", "batchcommits", "datafiles", "numbering", "oncewriter"]

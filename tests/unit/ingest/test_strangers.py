@@ -167,7 +167,7 @@ def test_a_batch_of_broken_files_alone_is_a_batch(stages: Stages) -> None:
     assert listed(stages) == [("broken_file", "a.parquet"), ("broken_file", "b.parquet")]
 
 
-@pytest.mark.parametrize("step", ["ingest.messages", "ingest.rejected"])
+@pytest.mark.parametrize("step", ["ingest.messages", "ingest.rejected_ingest"])
 def test_a_repeated_batch_leaves_out_the_files_that_it_left_out(stages: Stages, step: str) -> None:
     """What is listed stays so, also when the file is there by then: else its rows would be taken and listed."""
     version(stages.root, INBOX, INFO, good(stages), add("bad.parquet"))
@@ -257,7 +257,7 @@ def large(where: Path, **how: Any) -> None:  # noqa: ANN401 - options of the wri
     pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema(INBOX)), where, **how)
 
 
-@pytest.mark.parametrize("died", [None, "ingest.messages", "ingest.rejected"])
+@pytest.mark.parametrize("died", [None, "ingest.messages", "ingest.rejected_ingest"])
 def test_a_file_that_unfolds_to_far_more_than_its_size_is_listed(stages: Stages, died: str | None) -> None:
     """A megabyte in `inbox` was a gigabyte in `messages`. What lies beside it is taken in, whatever dies."""
     large(folder(stages) / "large.parquet")

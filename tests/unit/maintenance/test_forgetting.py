@@ -246,7 +246,7 @@ def test_a_batch_that_only_refuses_is_repeated_though_its_version_of_the_registr
     stages.instant = T0 + 3 * HOUR_MS
     assert stages.ingest()
     stages.schedule.step(stages.instant)
-    stages.die_after("dispatch.rejected")
+    stages.die_after("dispatch.rejected_dispatch")
     assert not stages.dispatch()
     followed = open_table(stages.root, SUBSCRIPTIONS).version()
     for number in range(5):
