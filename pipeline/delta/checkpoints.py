@@ -6,16 +6,38 @@ clock row, and yet it has an instant, the last one.
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE
+from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE
 from pipeline.storage.files import Files
-from schemas import INBOX, REDELIVERY, SEGMENTS
+from schemas import (
+    CLOSED,
+    CURSORS,
+    DELIVERIES,
+    HELD,
+    INBOX,
+    MESSAGES,
+    PUBLICATIONS,
+    REDELIVERY,
+    REJECTED_DISPATCH,
+    REJECTED_INGEST,
+    REJECTED_SCHEDULE,
+    REJECTED_SETTLE,
+    SEGMENTS,
+    Table,
+)
 
 SOURCES = {INGEST: INBOX, SCHEDULE: SEGMENTS, DISPATCH: REDELIVERY}
 """The table that each stage follows."""
+COMMITS: Mapping[str, tuple[Table, ...]] = {
+    INGEST: (MESSAGES, REJECTED_INGEST, REDELIVERY, SEGMENTS),
+    SCHEDULE: (REJECTED_SCHEDULE, REDELIVERY),
+    DISPATCH: (REJECTED_DISPATCH, HELD, DELIVERIES, PUBLICATIONS),
+    SETTLE: (INBOX, SEGMENTS, CLOSED, REJECTED_SETTLE, CURSORS),
+}
+"""The tables to which a batch of a stage commits, in this order. A batch leaves out those for which it has no rows."""
 ORIGIN = "origin.json"
 """The file in a checkpoint folder that says where it begins."""
 WRITTEN = "written.json"

@@ -21,10 +21,10 @@ from pipeline.config.options import Options, Watch
 from pipeline.config.routes import DRIVER, NotInDriver
 from pipeline.config.stages import DISPATCH
 from pipeline.config.timeline import timeline
-from pipeline.delta.checkpoints import Log
+from pipeline.delta.checkpoints import COMMITS, Log
 from pipeline.delta.reading.messages import MessageLog
 from pipeline.delta.warehouse import Warehouse
-from pipeline.delta.writing.batchcommits import COMMITS, BatchCommits
+from pipeline.delta.writing.batchcommits import BatchCommits
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch import release_spark
 from pipeline.dispatch.asking import Failed

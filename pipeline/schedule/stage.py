@@ -20,9 +20,9 @@ from pipeline.config.routes import DRIVER, SETTING, SIZE
 from pipeline.config.session import kept
 from pipeline.config.settings import Settings
 from pipeline.config.stages import SCHEDULE
-from pipeline.delta.checkpoints import Log
+from pipeline.delta.checkpoints import COMMITS, Log
 from pipeline.delta.warehouse import Warehouse
-from pipeline.delta.writing.batchcommits import COMMITS, BatchCommits
+from pipeline.delta.writing.batchcommits import BatchCommits
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.schedule.keys import NO_POSITION, addressed
 from pipeline.worker.release import KEY, RELEASE, release

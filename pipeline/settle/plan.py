@@ -11,8 +11,8 @@ from typing import Any
 import schemas
 from pipeline.config.errors import SourceBehind
 from pipeline.config.stages import SETTLE
+from pipeline.delta.checkpoints import COMMITS
 from pipeline.delta.logs.entries import last_note, newest
-from pipeline.delta.writing.batchcommits import COMMITS
 from pipeline.storage.files import Files
 
 _FILE = "plan.json"

@@ -12,12 +12,12 @@ from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.config.options import Options
 from pipeline.config.settings import Settings, VirtualClock
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE
+from pipeline.delta.checkpoints import COMMITS
 from pipeline.delta.warehouse import Warehouse
-from pipeline.delta.writing.batchcommits import COMMITS
 from schemas import CLOSED, DELIVERIES, HELD, INBOX, MESSAGES, REDELIVERY, Table
 from tests.support.consuming import acknowledging, received, says
 from tests.support.either import WithoutJvm
-from tests.support.stream import Killed, Step, append, at, check, message, subscribe
+from tests.support.stream import Killed, Step, World, append, at, message, subscribe
 
 T0 = 1_700_000_000_000
 SECOND, HOUR = 1_000, 3_600_000
@@ -71,7 +71,7 @@ def script() -> list[Step | int]:
         subscribe("t", "plain"),
         subscribe("t", "paused"),
         T0,
-        check(lambda world: set_policy(world.warehouse.root, "t", "paused", paused=True) and None),
+        paused(so=True),
         append(*(keyed(each) for each in ("done", "failed", "late", "bad", "open"))),
         append(message("refused", after=-1), keyed("soon", 90_000), keyed("parked", 5 * HOUR)),
         append(keyed("cancelled", 80_000), keyed("moved", 70_000)),
@@ -82,16 +82,30 @@ def script() -> list[Step | int]:
         says("nack", "failed", after_ms=60_000),
         says("nack", "bad", name="strict"),
         says("ack", "open", ledger_id=10**15),
-        check(lambda world: cancel(world.warehouse.root, "t", key="cancelled") and None),
-        check(lambda world: reschedule(world.warehouse.root, "t", key="moved", to=at(T0 + 95_000)) and None),
+        commanded,
         append(keyed("at once", 500)),
         T0 + 3 * SECOND,
         T0 + 65 * SECOND,
-        check(lambda world: set_policy(world.warehouse.root, "t", "paused", paused=False) and None),
+        paused(so=False),
         T0 + 100 * SECOND,
         T0 + HOUR + 2 * SECOND,
         T0 + 6 * HOUR,
     ]
+
+
+def paused(*, so: bool) -> Step:
+    """The subscription `paused` is, or is not any more."""
+
+    def step(world: World) -> None:
+        assert set_policy(world.warehouse.root, "t", "paused", paused=so)
+
+    return step
+
+
+def commanded(world: World) -> None:
+    """A message is cancelled, and one gets another due time."""
+    assert cancel(world.warehouse.root, "t", key="cancelled").command_id
+    assert reschedule(world.warehouse.root, "t", key="moved", to=at(T0 + 95 * SECOND)).command_id
 
 
 def keyed(key: str, after: int = 0) -> dict[str, object]:

@@ -9,21 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import schemas
 from pipeline.config.options import Observer
-from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE
+from pipeline.delta.checkpoints import COMMITS
 from pipeline.delta.logs.entries import Commit
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Rows, Sink, last_commit
 from schemas import Table
-
-COMMITS: Mapping[str, tuple[Table, ...]] = {
-    INGEST: (schemas.MESSAGES, schemas.REJECTED_INGEST, schemas.REDELIVERY, schemas.SEGMENTS),
-    SCHEDULE: (schemas.REJECTED_SCHEDULE, schemas.REDELIVERY),
-    DISPATCH: (schemas.REJECTED_DISPATCH, schemas.HELD, schemas.DELIVERIES, schemas.PUBLICATIONS),
-    SETTLE: (schemas.INBOX, schemas.SEGMENTS, schemas.CLOSED, schemas.REJECTED_SETTLE, schemas.CURSORS),
-}
-"""The tables to which a batch of a stage commits, in this order. A batch leaves out those for which it has no rows."""
 
 
 @dataclass(frozen=True)
