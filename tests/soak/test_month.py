@@ -103,7 +103,7 @@ class Month:
         files = [each for table in TABLES for each in Path(self.root, table.name).rglob("*") if each.is_file()]
         entries = [each for each in files if each.parent.name == "_delta_log" and each.suffix == ".json"]
         rows = sum(int(query("SELECT COUNT(*) AS n FROM t", t=open_table(self.root, t))[0]["n"]) for t in TABLES)
-        waiting, known = len(self.stages.schedule.waiting), len(lives(self.root))
+        waiting, known = self.stages.schedule.waiting, len(lives(self.root))
         return Sizes(day, resident_bytes(), len(files), len(entries), rows, waiting, known, seconds)
 
     def _round(self, rows: list[dict[str, Any]]) -> None:

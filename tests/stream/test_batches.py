@@ -11,7 +11,7 @@ from pipeline.client.commanding.commands import cancel, reschedule
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.config.options import Options
 from pipeline.config.settings import Settings, VirtualClock
-from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE
+from pipeline.config.stages import DISPATCH, INGEST, SETTLE
 from pipeline.delta.checkpoints import COMMITS
 from pipeline.delta.warehouse import Warehouse
 from schemas import CLOSED, DELIVERIES, HELD, INBOX, MESSAGES, REDELIVERY, Table
@@ -29,7 +29,7 @@ HIDING = ("settle.cursors", "dispatch.shelved")
 
 @dataclass
 class Mortal(WithoutJvm):
-    """A world that dies after each step of each batch, once; or after none. Its schedule is a list and lives on."""
+    """A world that dies after each step of each batch, once; or after none."""
 
     dies: bool = True
     survived: set[tuple[str, int]] = field(default_factory=set)
@@ -41,8 +41,7 @@ class Mortal(WithoutJvm):
             raise Killed
         self.seen.append(step)
         self.steps.append((step, batch_id))
-        spared = step.startswith(f"{SCHEDULE}.") or (step in HIDING and batch_id % 2 == 0)
-        mortal = self.dies and not spared
+        mortal = self.dies and not (step in HIDING and batch_id % 2 == 0)
         if mortal and (step, batch_id) not in self.survived:
             self.survived.add((step, batch_id))
             self.dead = True
@@ -146,7 +145,7 @@ def test_who_dies_after_each_step_of_each_batch_does_each_thing_once(unkilled: M
         assert facts(killed, table) == facts(unkilled, table), table.name
     for name in ("s", "strict", "plain", "paused"):
         assert sorted(received(killed, name)) == sorted(received(unkilled, name)), name
-    assert {step for step, _ in killed.survived} == {each for each in unkilled.seen if not each.startswith("schedule.")}
+    assert {step for step, _ in killed.survived} == set(unkilled.seen)
 
 
 @pytest.mark.parametrize("stage", [INGEST, DISPATCH, SETTLE])

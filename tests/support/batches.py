@@ -1,28 +1,39 @@
-"""The checkpoint of a stage without a JVM, and the index as a list that lies in one."""
+"""The checkpoint of a stage without a JVM, and the schedule over one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from base64 import b64decode, b64encode
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from operator import itemgetter
 from typing import Any
 from uuid import uuid4
 
+import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.config.options import Observer
 from pipeline.config.stages import SCHEDULE
-from pipeline.delta.checkpoints import EVERYTHING_BEFORE, Checkpoint, Position
+from pipeline.delta.checkpoints import COMMITS, EVERYTHING_BEFORE, Checkpoint, Position
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.batchcommits import BatchCommits
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.schedule.stage import REBUILD
 from pipeline.settle.sources import Source
 from pipeline.storage.files import Files
-from pipeline.worker.unpack import RUN
-from schemas import REDELIVERY, SEGMENTS
-from state.chunk import Chunk
+from pipeline.worker.release import RELEASE, Sent, release
+from pipeline.worker.unpack import RUN, Refusals, Unpacker
+from schemas import REDELIVERY, REJECTED_SCHEDULE, SEGMENTS
+from tests.support.group_states import NO_TIMER, group_state, timer_of
 
+_KINDS = {"string": pa.string(), "bigint": pa.int64(), "binary": pa.binary()}
+_ANSWER = pa.schema([(name, _KINDS[kind]) for name, kind in (field.split() for field in RELEASE.split(", "))])
+"""`pipeline.worker.release.RELEASE` as Arrow has it."""
+_SENT = ("owner", "tick_ms", "chunk")
 _STATE = "state.json"
 
 
@@ -64,32 +75,31 @@ class Batches(Checkpoint):
         self._files.write(f"{self.path}/{name}", content, lasting=False)
 
 
-@dataclass(frozen=True)
-class Placed:
-    """A run of the index, for one subscription: topic, name, life and tick of that come first."""
-
-    of: tuple[str, str, int, int]
-    due: int
-    ledger: int
-    first: int
-    last: int
-    count: int
-    number: int | None
-    cause: str
+Key = tuple[int, int]
+State = tuple[tuple[Any, ...], int]
+"""What Spark would keep of a key: a row of `STATE_ROW`, and when it is woken, ms."""
 
 
 class Schedule:
-    """The index as a list: what `segments` hold, until it is due. It lies in the folder of the checkpoint."""
+    """The index without a JVM: the function that Spark calls with each key, called here; it lies in the checkpoint.
+
+    `pipeline.schedule.keys.addressed` says whose index a row is for; here that is said in Python.
+    """
 
     def __init__(self, warehouse: Warehouse, observe: Observer) -> None:
         """Go on where the checkpoint ends."""
         self._source = Source(warehouse, SEGMENTS, SEGMENTS.schema.names)
         self.book, self._observe = Batches(warehouse, SCHEDULE), observe
         self._files, self._path = Files(), warehouse.path(SEGMENTS)
-        self._sink = Sink(warehouse, REDELIVERY, SCHEDULE, self.book.wrote)
-        self.sinks = [self._sink]
+        self.sinks = {table.name: Sink(warehouse, table, SCHEDULE, self.book.wrote) for table in COMMITS[SCHEDULE]}
         text = self.book.text(_STATE)
-        self.waiting = [] if text is None else [Placed(*each) for each in json.loads(text)]
+        kept = [] if text is None else json.loads(text)
+        self.states: dict[Key, State] = {(key[0], key[1]): _loaded(*state) for key, state in kept}
+
+    @property
+    def waiting(self) -> int:
+        """How many positions wait."""
+        return sum(int(row[2]) for row, _ in self.states.values())
 
     def step(self, instant: int) -> None:
         """Take in what is new, and release what is due, unless there is nothing to do; first a batch that died."""
@@ -100,49 +110,69 @@ class Schedule:
                 return
             self.book.plan(Position(max(instant, begin.instant), max(last, begin.version), EVERYTHING_BEFORE))
         number, end, rebuilt = self.book.next, self.book.position(self.book.next), self.book.origin.rebuilt
-        waiting = list(self.waiting)
+        sent: defaultdict[Key, list[Sent]] = defaultdict(list)
         for _, rows in self._source.versions(begin.version - 1, end.version - 1):
-            of_me = (row for row in rows.to_pylist() if row["kind"] != REBUILD or row["batch_id"] == rebuilt)
-            waiting += [each for row in of_me for each in _placed(row)]
-        due = [each for each in waiting if each.due <= end.instant]
-        if due:
-            self._observe("schedule.counted", number)
-            rows = pa.Table.from_pylist([_row(each, end.instant, number) for each in due], schema=RUN)
-            self._sink.append(rows, self.book.owner or "", number, {**end.as_dict(), "begin": begin.offset})
-            self._observe("schedule.redelivery", number)
-            self._sink.appender.checkpoint()
-        self.waiting = [each for each in waiting if each.due > end.instant]
-        state = json.dumps([astuple(each) for each in self.waiting])
-        self._files.write(f"{self.book.path}/{_STATE}", state, lasting=False)
+            for row in rows.to_pylist():
+                if row["kind"] != REBUILD or row["batch_id"] == rebuilt:
+                    for owner, tick in _owners(row):
+                        sent[0, _ms(row["segment_start"])].append((owner, tick, row["chunk"]))
+        answers, states = self._called(sent, end.instant)
+        self._commit(answers, number, {**end.as_dict(), "begin": begin.offset})
+        self.states = states
+        kept = [(key, _kept(*state)) for key, state in states.items()]
+        self._files.write(f"{self.book.path}/{_STATE}", json.dumps(kept), lasting=False)
         self.book.commit()
 
+    def _called(self, sent: Mapping[Key, list[Sent]], watermark: int) -> tuple[pa.Table, dict[Key, State]]:
+        """The answers of all keys with rows, or whose alarm fires, at a watermark (ms); and what they keep."""
+        states, answers = dict(self.states), [_ANSWER.empty_table()]
+        for key in sorted(sent.keys() | {key for key, (_, alarm) in states.items() if alarm < watermark}):
+            row, _ = states.pop(key, (None, 0))
+            state = group_state(row, watermark=watermark, timed_out=key not in sent)
+            frames = [pd.DataFrame(sent.get(key, []), columns=_SENT)]
+            answers += [
+                pa.Table.from_pandas(each, _ANSWER, preserve_index=False) for each in release(key, frames, state)
+            ]
+            if state.exists and timer_of(state) != NO_TIMER:
+                states[key] = tuple(state.get), timer_of(state)
+        return pa.concat_tables(answers), states
 
-def _placed(row: dict[str, Any]) -> Iterator[Placed]:
-    for who in row["subscriptions"] if row["chunk"] is not None else ():
-        of = row["topic"], who["name"], who["life"], who["tick_ms"]
-        release = row["redelivery_count"] or 0, row["round"], row["cause"] or "due"
-        runs = Chunk.from_bytes(row["chunk"]).runs()
-        columns = (runs.due, runs.ledger_ids, runs.first_entries, runs.last_entries)
-        for run in zip(*(each.tolist() for each in columns), strict=True):
-            due, ledger, first, last = run
-            yield Placed(of, due, ledger, first, last, *release)
+    def _commit(self, answers: pa.Table, number: int, note: dict[str, Any]) -> None:
+        if not answers.num_rows:
+            return
+        self._observe("schedule.counted", number)
+        commits = BatchCommits(SCHEDULE, self.sinks, self.book.owner or "", number, self._observe)
+        failed = answers.filter(pc.is_valid(answers.column("error"))).to_batches()
+        if failed:
+            commits.append(REJECTED_SCHEDULE, pa.Table.from_batches(Refusals(number)(iter(failed))), note)
+        runs = answers.filter(pc.is_null(answers.column("error"))).to_batches()
+        if runs:
+            commits.append(REDELIVERY, pa.Table.from_batches(Unpacker(number).of_owners(iter(runs)), RUN), note)
+        for sink in self.sinks.values():
+            sink.appender.checkpoint()
 
 
-def _row(each: Placed, instant: int, batch: int) -> dict[str, Any]:
-    topic, name, life, tick_ms = each.of
-    return {
-        "topic": topic,
-        "subscription": name,
-        "life": life,
-        "tick_ms": tick_ms,
-        "ledger_id": each.ledger,
-        "first_entry": each.first,
-        "last_entry": each.last,
-        "due_time": each.due * 1_000,
-        "message_due": each.due * 1_000,
-        "released_at": instant * 1_000,
-        "redelivery_count": each.count,
-        "round": each.number,
-        "cause": each.cause,
-        "batch_id": batch,
-    }
+def _owners(row: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """The names of the indexes that a row of `segments` is for, with their ticks."""
+    alike: defaultdict[int, list[str]] = defaultdict(list)
+    for who in sorted(
+        row["subscriptions"] if row["kind"] != "marker" else (), key=itemgetter("tick_ms", "name", "life")
+    ):
+        alike[who["tick_ms"]] += [who["name"], str(who["life"])]
+    number = ".".join(str(each) for each in (row["redelivery_count"], row["round"]) if each is not None)
+    again = [] if row["cause"] is None else [f"{number}:{row['cause']}"]
+    for tick, names in alike.items():
+        yield json.dumps([row["topic"], *names, *again]), tick
+
+
+def _ms(time: datetime | None) -> int:
+    return 0 if time is None else int(time.timestamp() * 1_000)
+
+
+def _kept(row: tuple[Any, ...], alarm: int) -> list[Any]:
+    *others, data = row
+    return [*others, b64encode(bytes(data)).decode(), alarm]
+
+
+def _loaded(version: int, due: int, count: int, data: str, alarm: int) -> State:
+    return (version, due, count, b64decode(data)), alarm

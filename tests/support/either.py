@@ -1,8 +1,8 @@
 """Scripts whose steps need nothing of Spark: `make test` plays them without a JVM, `make soak` on Spark.
 
 They are about what the bodies of stages decide; Spark calls these in the same order either way. An instant takes a
-tenth of the time without it. A script that asks for Spark there fails: with `driver_rows` of 0, or a death of the
-schedule. Only a rebuild is done by the session of the tests either way.
+tenth of the time without it. A script that asks for Spark there fails: with `driver_rows` of 0, for instance. Only a
+rebuild is done by the session of the tests either way.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class WithoutJvm(World):
                     if not self.stages.ingest():
                         return False
             case "schedule":
-                self.stages.schedule.step(self.instant)
+                return self.stages.release()
             case "dispatch":
                 while self.stages.has_dispatch:
                     if not self.stages.dispatch():

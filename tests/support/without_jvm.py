@@ -1,4 +1,4 @@
-"""Ingest, dispatch and settle as they are, on a local disk and without a JVM; the schedule is a list.
+"""The stages as they are, on a local disk and without a JVM; Spark's part in the schedule is played here.
 
 What these stages do with small batches they do in this process, and their warehouse has no session. A stage that needs
 Spark after all fails, so nothing is left out unnoticed. Each call does one batch. A stage may die after any step that
@@ -204,7 +204,7 @@ class Stages:
             return settle
         if name == SCHEDULE:
             schedule = Schedule(self.warehouse, self._observe)
-            self._check(name, schedule.book, schedule.sinks)
+            self._check(name, schedule.book, schedule.sinks.values())
             return schedule
         book = self._book(name)
         check_clock(name, self.clock, book.instant)

@@ -213,7 +213,7 @@ def test_a_retry_that_is_in_no_table_is_found_and_comes_again_after_a_seek(stage
     assert (finding.what, finding.subject) == ("retry_gone", "t/s")
     assert finding.text.startswith("2 positions")
     follow(finding)
-    stages.schedule.waiting = []
+    stages.schedule.states = {}
     go(stages)
     go(stages, 1)
     assert came(stages)[b"0", 0] == 2
