@@ -160,7 +160,7 @@ class Producer(_Wraps[producer.Producer]):
         answer: asyncio.Future[MessageId] = loop.create_future()
 
         def done(error: Exception | None, message_id: MessageId | None) -> None:
-            loop.call_soon_threadsafe(_answer, answer, error, message_id)
+            loop.call_soon_threadsafe(producer.answered, answer, error, message_id)
 
         while True:
             try:
@@ -323,13 +323,3 @@ def _ends(timeout_millis: int | None) -> float:
     """When a limit is over, by the clock of the loop; None: never."""
     wait_ms = checked_timeout("timeout_millis", timeout_millis)
     return math.inf if wait_ms is None else _now() + wait_ms / 1_000
-
-
-def _answer(answer: asyncio.Future[MessageId], error: Exception | None, message_id: MessageId | None) -> None:
-    """Tell a task; one that was cancelled is told nothing."""
-    if answer.done():
-        return
-    if error is not None:
-        answer.set_exception(error)
-    elif message_id is not None:
-        answer.set_result(message_id)

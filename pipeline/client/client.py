@@ -40,7 +40,7 @@ from pipeline.client.subscribing.subscriptions import unsubscribe
 from pipeline.client.subscribing.topics import expanded, topic_partitions
 from pipeline.client.tables.topiclog import TopicLog
 from pipeline.config.errors import NoWarehouse
-from pipeline.config.threads import end_at_exit, panics_raised
+from pipeline.config.threads import end_at_exit, errors_logged
 from schemas import CURSORS
 from state import DelaylineError
 
@@ -373,11 +373,9 @@ class _Recurring:
 
     def _run(self) -> None:
         while not self._ended.wait(self._period_s):
-            try:
-                with panics_raised():
-                    self.now()
-            except Exception:  # noqa: BLE001 - whatever it is, it may be over next time
-                _LOG.exception("looking for new topics failed; it is tried again in %s s", self._period_s)
+            message = f"looking for new topics failed; it is tried again in {self._period_s} s"
+            with errors_logged(_LOG, message, self._ended, 0):
+                self.now()
 
 
 def _each(calls: Iterable[Callable[[], object]]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from functools import total_ordering
+from functools import cached_property, total_ordering
 from typing import Any, ClassVar
 
+import pyarrow as pa
+
 from pipeline.client.exceptions import InvalidMessage
-from pipeline.client.schema import BytesSchema, Schema
+from pipeline.client.schema import Schema
+from pipeline.storage.arrays import IntArray
 from pipeline.subscriptions.policies import partition_of
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY, whole_number
 
@@ -147,29 +148,71 @@ MessageId.latest = MessageId(-1, _LAST, _LAST)
 
 RESERVED = (EVENT_TIME, ORDERING_KEY)
 """Properties that are no application's own."""
-_EPOCH, _MS = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
-_BYTES = BytesSchema()
+
+
+class Window:
+    """Some rows of messages, with those columns as Python's values that everybody asks for."""
+
+    def __init__(self, table: pa.Table, *numbers: IntArray) -> None:
+        """Take rows: copies of them, so that nothing else is kept by a message that is kept.
+
+        Args:
+            table: columns of `deliveries` or of `messages`.
+            numbers: ledgers, entries, redelivery counts and slots, of shape (n,).
+        """
+        self.ledgers, self.entries, self.counts, self.slots = (each.tolist() for each in numbers)
+        self.payloads: list[bytes | None] = table.column("payload").to_pylist()
+        self._table = table.drop_columns(["payload"]).take(pa.array(range(len(self.payloads))))
+
+    @cached_property
+    def published(self) -> list[int | None]:
+        """When each was sent, microseconds."""
+        return self._values(self._table.column("publish_time").cast(pa.int64()))
+
+    @cached_property
+    def deliver_at(self) -> list[int | None]:
+        """The delivery time that was asked for, the same; None: at once."""
+        return self._values(self._table.column("deliver_at").cast(pa.int64()))
+
+    @cached_property
+    def keys(self) -> list[str | None]:
+        """The key of each."""
+        return self._values(self._table.column("message_key"))
+
+    @cached_property
+    def properties(self) -> list[list[tuple[str, str | None]] | None]:
+        """The properties of each, as pairs."""
+        return self._values(self._table.column("properties"))
+
+    def _values(self, column: pa.ChunkedArray) -> list[Any]:
+        values: list[Any] = column.to_pylist()
+        return values
 
 
 class Message:
     """A message that a consumer or a reader got. The names are those of the reference: all are methods."""
 
-    __slots__ = ("_id", "_row", "_schema")
+    __slots__ = ("_number", "_schema", "_topic", "_window")
 
-    def __init__(self, row: Mapping[str, Any], schema: Schema = _BYTES) -> None:
-        """Take a row of `deliveries` or of `messages`, with Python's values.
+    def __init__(self, window: Window, number: int, schema: Schema, topic: str) -> None:
+        """A row of a window.
 
         Args:
-            row: its columns by name; `properties` is a dict or a list of pairs.
+            window: the window.
+            number: of the row in it.
             schema: decodes its content.
+            topic: its topic.
         """
-        self._row, self._schema = row, schema
-        self._id = MessageId.of(row["topic"], row["ledger_id"], row["entry_id"])
+        self._window, self._number, self._schema, self._topic = window, number, schema, topic
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Ledger and entry."""
+        return self._window.ledgers[self._number], self._window.entries[self._number]
 
     def data(self) -> bytes:
         """The bytes sent."""
-        payload: bytes | None = self._row["payload"]
-        return payload or b""
+        return self._window.payloads[self._number] or b""
 
     def value(self) -> Any:  # noqa: ANN401 - what the schema gives
         """The content, decoded by the schema."""
@@ -181,7 +224,7 @@ class Message:
 
     def partition_key(self) -> str:
         """The key; empty when there is none."""
-        return self._row["message_key"] or ""
+        return self._window.keys[self._number] or ""
 
     def ordering_key(self) -> str:
         """The ordering key; empty when there is none."""
@@ -189,7 +232,7 @@ class Message:
 
     def publish_timestamp(self) -> int:
         """When it was sent, ms since the epoch."""
-        return (self._row["publish_time"] - _EPOCH) // _MS  # type: ignore[no-any-return] # of timestamps
+        return (self._window.published[self._number] or 0) // 1_000
 
     def event_timestamp(self) -> int:
         """When it happened, by its sender, ms since the epoch; 0 when nobody said so."""
@@ -197,24 +240,24 @@ class Message:
 
     def deliver_at(self) -> int:
         """The time asked for, ms since the epoch; 0: at once."""
-        asked = self._row["deliver_at"]
-        return 0 if asked is None else (asked - _EPOCH) // _MS
+        return (self._window.deliver_at[self._number] or 0) // 1_000
 
     def message_id(self) -> MessageId:
         """Its name."""
-        return self._id
+        return MessageId.of(self.topic_name(), *self.position)
 
     def topic_name(self) -> str:
         """Its topic."""
-        return self._id.topic_name()
+        return self._topic
 
     def redelivery_count(self) -> int:
         """How often it came before."""
-        return self._row.get("redelivery_count") or 0
+        count: int = self._window.counts[self._number]
+        return count
 
     def __repr__(self) -> str:
         """Its topic and its name."""
         return f"Message({self.topic_name()!r}, {self.message_id()})"
 
     def _properties(self) -> dict[str, str | None]:
-        return dict(self._row["properties"] or ())
+        return dict(self._window.properties[self._number] or ())

@@ -4,6 +4,7 @@ import atexit
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from logging import Logger
 from threading import Event, Thread
 from weakref import WeakKeyDictionary
 
@@ -35,6 +36,17 @@ def panics_raised() -> Iterator[None]:
         raise
     except BaseException as cause:
         raise Panic(cause) from cause
+
+
+@contextmanager
+def errors_logged(log: Logger, message: str, ended: Event, pause_s: float) -> Iterator[None]:
+    """Whatever a block raises may be over next time: it is logged, and the thread pauses, unless it is to end."""
+    try:
+        with panics_raised():
+            yield
+    except Exception:
+        log.exception(message)
+        ended.wait(pause_s)
 
 
 def end_at_exit(thread: Thread, *ended: Event) -> None:

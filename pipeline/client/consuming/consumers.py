@@ -111,11 +111,19 @@ def _added(
 
 
 def _tell_of(made: Consumer, topic_consumers: Sequence[TopicConsumer]) -> None:
+    # The engine has a topic consumer for as long as somebody has the consumer, so none of them holds that.
     known = weakref.ref(made)
-    for topic_consumer in topic_consumers:
-        topic_consumer.served = partial(_serves, known)
-        if topic_consumer.options.consumer_event_listener is not None:
-            topic_consumer.active = _telling(made, topic_consumer, topic_consumer.options.consumer_event_listener)
+    for each in topic_consumers:
+        each.served = partial(_serves, known)
+        if (listener := each.options.consumer_event_listener) is not None:
+            each.active = partial(_announce, known, listener, partition_of(each.topic))
+
+
+def _announce(known: weakref.ref[Consumer], listener: EventListener, partition: int, active: bool) -> None:  # noqa: FBT001 - what a topic consumer calls it with
+    """Tell a listener; the engine turns all consumers of the process, and does not wait for an application."""
+    if (made := known()) is not None:
+        call = listener.became_active if active else listener.became_inactive
+        made.events.tell(partial(call, made, partition))
 
 
 def _serves(known: weakref.ref[Consumer]) -> bool:
@@ -145,15 +153,3 @@ def await_subscription(consumer: Consumer, timeout_s: float) -> None:
         if holder is not None:
             raise ConsumerBusy(topic_consumer.topic, topic_consumer.subscription, holder)
         raise Timeout("subscribe: the service does not run, or does not know the subscription: it", timeout_s * 1_000)
-
-
-def _telling(consumer: Consumer, topic_consumer: TopicConsumer, listener: EventListener) -> Callable[[bool], None]:
-    # The engine has the topic consumer for as long as somebody has the consumer.
-    partition, held = partition_of(topic_consumer.topic), weakref.ref(consumer)
-
-    def tell(active: bool) -> None:  # noqa: FBT001 - what the topic consumer calls it with
-        # The engine turns all consumers of the process: it does not wait for an application.
-        if (mine := held()) is not None:
-            mine.events.tell(partial(listener.became_active if active else listener.became_inactive, mine, partition))
-
-    return tell

@@ -18,7 +18,7 @@ from pipeline.client.exceptions import AlreadyClosed
 from pipeline.client.tables.logs import ClosedLog, CursorLog, LeaseLog, RegistryLog
 from pipeline.client.tables.tail import DeliveryLog
 from pipeline.config.paths import local_path, one_spelling
-from pipeline.config.threads import end_at_exit, panics_raised
+from pipeline.config.threads import end_at_exit, errors_logged, panics_raised
 from pipeline.storage.files import Files
 from pipeline.storage.waiting import Folders
 from schemas import DELIVERIES
@@ -226,13 +226,9 @@ class Engine:
                 pause = _BUSY_S
 
     def _try_turn(self, ended: threading.Event) -> bool:
-        try:
-            with panics_raised():
-                return self.turn()
-        except Exception:  # noqa: BLE001 - whatever it is, it may be over next time
-            _LOG.exception("a turn of the consumers failed; it is tried again")
-            ended.wait(_IDLE_S)
-            return False
+        with errors_logged(_LOG, "a turn of the consumers failed; it is tried again", ended, _IDLE_S):
+            return self.turn()
+        return False
 
     def _wait(self, folders: Folders) -> None:
         """Wait for something new, or for an application that waits, but not for long: leases and timeouts have time."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from pipeline.client.consuming.received import Window, window_rows
+from pipeline.client.consuming.received import first_window
+from pipeline.client.message import Window
 from pipeline.client.tables.rows import Rows
 
 
@@ -41,7 +42,7 @@ class Queue:
         if not self._rows:
             return None
         first = self._rows[0]
-        self._window = Window(first.part(0, window_rows(first)))
+        self._window = first_window(first)
         return self._window, 0
 
     def step(self) -> None:

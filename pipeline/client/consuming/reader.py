@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from pipeline.client.consuming.consumerlistener import Receiver
+from pipeline.client.consuming.received import first_window
 from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported
 from pipeline.client.message import Message, MessageId
 from pipeline.client.schema import Schema
@@ -61,7 +61,7 @@ class Reader(Receiver):
         self._ahead, self._inclusive, self._now, self._forget = ahead, inclusive, now, forget
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._after, self._since = START, _BEGIN
-        self._index, self._ready = TimeBucketIndex(tick_ms=1), deque[Mapping[str, Any]]()
+        self._index, self._ready = TimeBucketIndex(tick_ms=1), deque[Message]()
 
     def topic(self) -> str:
         """The topic."""
@@ -90,7 +90,7 @@ class Reader(Receiver):
             with self._lock:
                 self._check_open()
                 if self._there():
-                    return Message(self._ready.popleft(), self._schema)
+                    return self._ready.popleft()
                 next_due = self._index.next_due
             left = _LOOK_MS if ends is None else min(_LOOK_MS, ends - monotonic_ms())
             if left <= 0:
@@ -166,10 +166,15 @@ class Reader(Receiver):
             if not len(due):
                 return False
             try:
-                self._ready.extend(self._log.rows(due.ledger_ids, due.entry_ids))
+                rows = self._log.rows(due.ledger_ids, due.entry_ids)
             except Exception:
                 self._index.add(due.ledger_ids, due.entry_ids, due.due)
                 raise
+            while len(rows):
+                window = first_window(rows)
+                count = len(window.payloads)
+                self._ready.extend(Message(window, each, self._schema, self._topic) for each in range(count))
+                rows = rows.part(count, len(rows))
         return True
 
     def _check_open(self) -> None:

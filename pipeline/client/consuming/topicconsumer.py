@@ -52,14 +52,6 @@ _AWAITED = (LeaseKind.CLAIM, LeaseKind.RELEASE, LeaseKind.LEAVE)
 """Rows of leases for which a slot waits that nobody has."""
 
 
-def _alone() -> bool:
-    return False
-
-
-def _nobody(active: bool) -> None:  # noqa: FBT001 - a listener that does not listen
-    pass
-
-
 class TopicConsumer:
     """A consumer of one topic. All but `tracker` belongs to the thread that turns the engine.
 
@@ -87,8 +79,8 @@ class TopicConsumer:
         self.busy: str | None = None
         self.failure: Exception | None = None
         self.life = self.over = 0
-        self.active: Callable[[bool], None] = _nobody
-        self.served: Callable[[], bool] = _alone
+        self.active: Callable[[bool], None] = lambda _: None
+        self.served: Callable[[], bool] = lambda: False
         self._key: Key = (topic, subscription, 0)
         self._member: LeaseMember | None = None
         self._fetcher: SlotFetcher | None = None

@@ -10,7 +10,7 @@ from deltalake.exceptions import DeltaError
 
 from pipeline.client.consuming.clock import Clock
 from pipeline.config.errors import PipelineError
-from pipeline.config.threads import panics_raised
+from pipeline.config.threads import errors_logged
 from pipeline.delta.deltars import append
 from schemas import CONSUMER_EVENTS
 
@@ -72,12 +72,8 @@ class EventWriter:
                 self.given.wait(left_s)
                 self.given.clear()
                 continue
-            try:
-                with panics_raised():
-                    self.flush()
-            except Exception:  # noqa: BLE001 - whatever it is, it may be over next time
-                _LOG.exception("consumer_events: an append failed; it is tried again")
-                ended.wait(_LOOK_MS / 1_000)
+            with errors_logged(_LOG, "consumer_events: an append failed; it is tried again", ended, _LOOK_MS / 1_000):
+                self.flush()
 
     def _left_ms(self) -> int:
         """How long the next commit has to wait; while nothing waits, how long the thread sleeps."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
 from itertools import count
@@ -148,9 +149,9 @@ class Producer(Closing):
             DelaylineError: the store refused it.
         """
         self._queue.may_wait("send")
-        answer = _Answer()
-        self.put(content, answer.take, how, hurry=True)
-        return answer.wait()
+        answer = Future[MessageId]()
+        self.put(content, partial(answered, answer), how, hurry=True)
+        return answer.result()
 
     @spelled_out(How)
     def send_async(self, content: object, callback: Callback | None, **how: Unpack[How]) -> None:
@@ -230,23 +231,16 @@ class Producer(Closing):
         return number, Content(payload, published, deliver, key, properties)
 
 
-class _Answer:
-    """What became of one message, for the thread that waits for it."""
-
-    def __init__(self) -> None:
-        self._there = threading.Event()
-        self._error: Exception | None = None
-        self._id = MessageId.earliest
-
-    def take(self, error: Exception | None, message_id: MessageId | None) -> None:
-        self._error, self._id = error, message_id or self._id
-        self._there.set()
-
-    def wait(self) -> MessageId:
-        self._there.wait()
-        if self._error is not None:
-            raise self._error
-        return self._id
+def answered(
+    answer: Future[MessageId] | asyncio.Future[MessageId], error: Exception | None, message_id: MessageId | None
+) -> None:
+    """Tell who waits what became of a message; who was cancelled is told nothing."""
+    if answer.done():
+        return
+    if error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(message_id or MessageId.earliest)
 
 
 _KNOWN = frozenset(How.__annotations__) - frozenset(SEND)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
+from pipeline.client.tables.rows import Rows
 from pipeline.delta.deltars import arrow_of, open_table, path_of, quoted
 from pipeline.delta.logs.entries import newest
 from pipeline.storage.arrays import IntArray, longs
 from pipeline.storage.files import Files
+from pipeline.storage.parquet import typed
 from schemas import MESSAGES
 
 Place = tuple[int, int]
@@ -35,9 +34,9 @@ _FROM = """
     WHERE {mine} AND (ledger_id > {ledger} OR (ledger_id = {ledger} AND entry_id >= {entry}))
 """
 _ROWS = """
-    SELECT topic, ledger_id, entry_id, message_key, properties, publish_time, deliver_at, payload
-    FROM messages WHERE {mine} AND ({spans})
+    SELECT {columns} FROM messages WHERE {mine} AND ({spans})
 """
+_COLUMNS = ("ledger_id", "entry_id", "message_key", "properties", "publish_time", "deliver_at", "payload")
 _SPANS = 64
 """So many ledgers are named in a query; of more the rows in between are read, too."""
 
@@ -96,17 +95,20 @@ class TopicLog:
         """Let the next look at places find all of them again."""
         self._read = -1
 
-    def rows(self, ledgers: IntArray, entries: IntArray) -> Iterable[Mapping[str, Any]]:
+    def rows(self, ledgers: IntArray, entries: IntArray) -> Rows:
         """The rows of some positions, in their order. What retention has deleted meanwhile is left out."""
         named = np.unique(ledgers)
         spans = [(ledger, ledger) for ledger in named.tolist()]
         if len(spans) > _SPANS:
             spans = [(int(each[0]), int(each[-1])) for each in np.array_split(named, _SPANS)]
         condition = " OR ".join(_span(*each, ledgers, entries) for each in spans)
-        found: pa.Table = arrow_of(_ROWS.format(mine=self._mine, spans=condition), messages=self._table)
-        held = {(row["ledger_id"], row["entry_id"]): row for row in found.to_pylist()}
-        wanted = zip(ledgers.tolist(), entries.tolist(), strict=True)
-        return [held[each] for each in wanted if each in held]
+        text = _ROWS.format(columns=", ".join(_COLUMNS), mine=self._mine, spans=condition)
+        found = typed(MESSAGES, arrow_of(text, messages=self._table), _COLUMNS)
+        places = zip(*(longs(found, name).tolist() for name in _COLUMNS[:2]), strict=True)
+        held = {place: number for number, place in enumerate(places)}
+        wanted = [held[each] for each in zip(ledgers.tolist(), entries.tolist(), strict=True) if each in held]
+        rows, none = found.take(pa.array(wanted, pa.int64())), np.zeros(len(wanted), np.int64)
+        return Rows(rows, longs(rows, "ledger_id"), longs(rows, "entry_id"), none, none, none)
 
     def _renew(self) -> None:
         """Let the table be as new as it can be."""
