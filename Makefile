@@ -187,8 +187,9 @@ bench-live: java $(FULL) ## Measure lateness, release and idling on the wall clo
 	$(PY) -m benchmarks.live $(ARGS)
 
 .PHONY: docs
-docs: $(FULL) ## Write docs/settings.md from the code
+docs: $(FULL) ## Write docs/settings.md and the tables of docs/policies.md from the code
 	$(PY) -m tests.support.settings_page
+	$(PY) -m tests.support.policies_page
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # What spark-submit may be given to run.

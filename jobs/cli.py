@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
@@ -19,7 +19,7 @@ from jobs import commanding, consuming, importing, insight
 from jobs.commands import options
 from jobs.commands.durations import UNITS_MS
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
-from jobs.commands.policies import named
+from jobs.commands.policies import stated
 from jobs.commands.values import pairs
 from jobs.groups import App, Commands
 from jobs.terminal import OutputFailed, echo, echo_lines, open_descriptors, tell
@@ -103,7 +103,8 @@ def init(
 
 
 @app.command()
-def subscribe(  # noqa: PLR0913 - a parameter is an option
+@options.with_policies(row for row in Policies.rows.values() if row.needs == "ack" or row.name == "sink")
+def subscribe(
     warehouse: Warehouse,
     topic: Topic,
     subscription: Subscription,
@@ -120,25 +121,13 @@ def subscribe(  # noqa: PLR0913 - a parameter is an option
     ack: Annotated[
         bool, typer.Option("--ack", help="Its consumers acknowledge; what they do not settle comes again.")
     ] = False,
-    ack_timeout: options.AckTimeout = None,
-    backoff: options.Backoffs = None,
-    max_redeliveries: options.MaxRedeliveries = None,
-    dead_letter_topic: options.DeadLetterTopic = None,
-    slots: options.Slots = None,
-    max_unacked: options.MaxUnacked = None,
-    sink: options.Sink = None,
+    **values: Any,  # noqa: ANN401 - of policies
 ) -> None:
     """Register a subscription. It counts from the next batch of a running job on."""
-    policy_values = {
-        "ack_timeout_ms": ack_timeout,
-        "max_redeliveries": max_redeliveries,
-        "dead_letter_topic": dead_letter_topic,
-        "slots": slots,
-        "max_unacked": max_unacked,
-    }
-    if not ack and (backoff is not None or any(each is not None for each in policy_values.values())):
+    given = stated(values)
+    if not ack and given.keys() - {"sink"}:
         raise typer.BadParameter("policies need --ack")
-    policies = Policies(ack=ack, **named(backoff, **policy_values, sink=sink))
+    policies = Policies(ack=ack, **given)
     new = subscriptions.Subscription(topic, subscription, kind.value, start.value, tick, policies)
     fresh = subscriptions.subscribe(warehouse, new)
     tell(f"{printable(f'{topic}/{subscription}')} is {'registered' if fresh else 'registered already'}")

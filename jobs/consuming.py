@@ -2,7 +2,6 @@
 # ruff: noqa: PLC0415 - each command imports what it needs when it runs, see `jobs.cli`
 
 import time as clock
-from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,14 +11,13 @@ from jobs.commands import options
 from jobs.commands.durations import UNITS_MS
 from jobs.commands.jsonform import json_line
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
-from jobs.commands.policies import lines, named, paths
+from jobs.commands.policies import flags, lines, stated
 from jobs.groups import App
 from jobs.terminal import echo, tell
 from pipeline.client.subscribing.policysetting import set_policy as set_some
 from pipeline.client.subscribing.subscriptions import unsubscribe as end
 from pipeline.config.printed import printable
-from pipeline.subscriptions.guards import text_of
-from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.policies import Policies, TopicPolicies
 
 if TYPE_CHECKING:
     from pipeline.client.subscribing.seeking import Where
@@ -29,6 +27,11 @@ policy = App(help="Delays of a topic; acknowledgement of a subscription, and wha
 dead_letters = App(help="Messages that failed too often.")
 app.add_typer(policy, name="policy")
 app.add_typer(dead_letters, name="dead-letters")
+_TOPICS = TopicPolicies.rows
+_OF_A_TOPIC = "delays and --precision are policies of a topic: leave --subscription out"
+_OF_A_SUBSCRIPTION = (
+    "only delays, --precision and --ttl are policies of a topic: name a subscription with --subscription"
+)
 _OfSubscription = Annotated[
     str | None,
     typer.Option("--subscription", "-s", help="Policies of this subscription.", show_default="of the topic"),
@@ -108,64 +111,27 @@ def seek(
 
 
 @policy.command("set")
-def set_policy(  # noqa: PLR0913 - a parameter is an option
+@options.with_policies([*_TOPICS.values(), *(row for row in Policies.rows.values() if row.name not in _TOPICS)])
+def set_policy(
     warehouse: Warehouse,
     topic: Topic,
     subscription: _OfSubscription = None,
     *,
-    fixed_delay: options.FixedDelay = None,
-    min_delay: options.MinDelay = None,
-    max_delay: options.MaxDelay = None,
-    precision: options.Precision = None,
-    ttl: options.Ttl = None,
-    guard: options.Guard = None,
-    guard_table: options.GuardTables = None,
-    priority: options.Priority = None,
-    ack: options.MayAck = None,
-    ack_timeout: options.AckTimeout = None,
-    backoff: options.Backoffs = None,
-    max_redeliveries: options.MaxRedeliveries = None,
-    dead_letter_topic: options.DeadLetterTopic = None,
-    slots: options.Slots = None,
-    max_unacked: options.MaxUnacked = None,
-    sink: options.Sink = None,
     no_sink: Annotated[bool, typer.Option("--no-sink", help="Publish in no broker any more.")] = False,
-    max_rate: options.MaxRate = None,
-    sink_after: options.SinkAfter = None,
-    sink_refused: options.SinkRefused = None,
+    **values: Any,  # noqa: ANN401 - of policies
 ) -> None:
     """Change policies; what is not named stays as it is. They count from the next batch of a running job on."""
-    values = {
-        "ack": ack,
-        "ack_timeout_ms": ack_timeout,
-        "max_redeliveries": max_redeliveries,
-        "dead_letter_topic": dead_letter_topic,
-        "slots": slots,
-        "max_unacked": max_unacked,
-        "sink": sink,
-        "sink_after": sink_after,
-        "sink_refused": sink_refused,
-        "max_rate": max_rate,
-        "guard": guard,
-        "guard_tables": text_of(paths(guard_table or ())),
-        "priority": priority,
-    }
-    of_topic = {
-        "fixed_delay_ms": fixed_delay,
-        "min_delay_ms": min_delay,
-        "max_delay_ms": max_delay,
-        "precision": precision,
-    }
-    if no_sink and any(each is not None for each in (sink, sink_after, sink_refused)):
-        raise typer.BadParameter("--no-sink excludes --sink, --sink-after and --sink-refused")
-    if subscription is None:
-        others = [backoff, no_sink or None, *values.values()]
-        fresh = _set_of_topic(warehouse, topic, of_topic | {"ttl_ms": ttl}, others)
-    elif any(each is not None for each in of_topic.values()):
-        raise typer.BadParameter("delays and --precision are policies of a topic: leave --subscription out")
-    else:
-        given = named(backoff, ttl_ms=ttl, **values) | ({"sink": None, "sink_after": None} if no_sink else {})
-        fresh = set_some(warehouse, topic, subscription, **given)
+    given, known = stated(values), _TOPICS if subscription is None else Policies.rows
+    if no_sink:
+        sinks = {name: row for name, row in Policies.rows.items() if "sink" in (name, row.needs)}
+        if not given.keys().isdisjoint(sinks):
+            raise typer.BadParameter(f"--no-sink excludes {flags(sinks.values())}")
+        given |= {"sink": None, "sink_after": None}
+    if not given.keys() <= known.keys():
+        raise typer.BadParameter(_elsewhere(subscription))
+    if subscription is None and not given:
+        raise typer.BadParameter(f"say one of {flags(_TOPICS.values())}, or name a subscription")
+    fresh = set_some(warehouse, topic, subscription, **given)
     tell(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
 
 
@@ -361,18 +327,12 @@ def _seek(root: str, name: tuple[str, str], where: "Where", *, dry: bool) -> Non
         tell(line)
 
 
-def _set_of_topic(root: str, topic: str, values: Mapping[str, int | str | None], others: Sequence[object]) -> bool:
-    """Set policies of a topic; False when they were so already."""
-    named: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
-    if any(each is not None for each in others):
-        raise typer.BadParameter(
-            "only delays, --precision and --ttl are policies of a topic: name a subscription with --subscription"
-        )
-    if not named:
-        raise typer.BadParameter(
-            "say one of --fixed-delay, --min-delay, --max-delay, --precision and --ttl, or name a subscription"
-        )
-    return set_some(root, topic, **named)
+def _elsewhere(subscription: str | None) -> str:
+    """Why policies that are named are none of what they are named for."""
+    if subscription is None:
+        return f"only {flags(_TOPICS.values())} are policies of a topic: name a subscription with --subscription"
+    own = (row for row in _TOPICS.values() if row.name not in Policies.rows)
+    return f"{flags(own)} are policies of a topic: leave --subscription out"
 
 
 def _named(topic: str, subscription: str | None) -> str:

@@ -1,16 +1,22 @@
 """The options that commands share, as Typer wants them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
 from jobs.commands.durations import BadText, duration_ms
-from jobs.commands.policies import Backoff, backoff
+from jobs.commands.policies import backoff
 from jobs.commands.times import instant
 from jobs.commands.values import Place, position, since
 from pipeline.config.paths import one_spelling
+from pipeline.subscriptions.policytable import Option, Row
+
+F = TypeVar("F", bound=Callable[..., None])
+_TYPES = {"guard_tables": list[str]}
+"""What the command takes of a policy that is not one value for it."""
 
 
 def checked(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
@@ -61,19 +67,6 @@ Subscription = Annotated[str, typer.Option("--subscription", "-s", help="Its nam
 AnyTopic = Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")]
 AnySubscription = Annotated[str | None, typer.Option("--subscription", "-s", help="Only this subscription.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-AckTimeout = Annotated[
-    int | None, duration("--ack-timeout", "What a consumer has had for so long, and not settled, comes again", "never")
-]
-Backoffs = Annotated[
-    Backoff | None,
-    typer.Option(
-        "--backoff",
-        parser=checked(backoff),
-        metavar="MIN:MULT:MAX",
-        help="Delays of what comes again: the first, how many times as long each next one, the longest.",
-        show_default="1m:1:10m",
-    ),
-]
 Position = Annotated[
     Place | None,
     typer.Option(
@@ -104,100 +97,30 @@ Since = Annotated[
         show_default=False,
     ),
 ]
-MaxRedeliveries = Annotated[
-    int | None,
-    typer.Option(
-        "--max-redeliveries", metavar="N", help="Then it goes to the dead letters.", show_default="any number"
-    ),
-]
-DeadLetterTopic = Annotated[
-    str | None,
-    typer.Option("--dead-letter-topic", metavar="TOPIC", help="Where to.", show_default="TOPIC-SUBSCRIPTION-DLQ"),
-]
-Slots = Annotated[
-    int | None,
-    typer.Option(
-        "--slots", metavar="N", help="Parts that consumers share; fixed while it is there.", show_default="64"
-    ),
-]
-Sink = Annotated[
-    str | None,
-    typer.Option(
-        "--sink",
-        metavar="ADDRESS",
-        help="Publish there, too: kafka://HOST:PORT/TOPIC or pulsar://HOST:PORT/TENANT/NAMESPACE/TOPIC.",
-        show_default="none",
-    ),
-]
-SinkAfter = Annotated[
-    int | None,
-    typer.Option(
-        "--sink-after", metavar="VERSION", help="The sink begins behind this version.", show_default="the newest"
-    ),
-]
-SinkRefused = Annotated[
-    str | None,
-    typer.Option(
-        "--sink-refused",
-        metavar="stop|reject",
-        help="The sink stands still before what its broker refuses for good, or lists it in rejected_dispatch.",
-        show_default="stop",
-    ),
-]
-MaxRate = Annotated[
-    int | None,
-    typer.Option("--max-rate", metavar="N", help="Messages a second that come at most.", show_default="any number"),
-]
-FixedDelay = Annotated[
-    int | None, duration("--fixed-delay", "Of a topic: each message is due so long after it was sent", "none")
-]
-MinDelay = Annotated[
-    int | None,
-    duration("--min-delay", "Of a topic: a message is due so long after it was sent, at the earliest", "none"),
-]
-MaxDelay = Annotated[
-    int | None, duration("--max-delay", "Of a topic: a message that asks for a longer delay is rejected", "none")
-]
-Precision = Annotated[
-    Literal["exact", "proportional"] | None,
-    typer.Option(
-        "--precision",
-        help="Of a topic: due times as precise as asked for, or as delays deserve (a minute after a day).",
-        show_default="as it is",
-    ),
-]
-Ttl = Annotated[
-    int | None,
-    duration(
-        "--ttl", "What could not be handed over within so long after it was due is not delivered any more", "none"
-    ),
-]
-Guard = Annotated[
-    str | None,
-    typer.Option(
-        "--guard",
-        metavar="SQL",
-        help="What does not meet this condition when it is due is not delivered.",
-        show_default="none",
-    ),
-]
-GuardTables = Annotated[
-    list[str] | None,
-    typer.Option("--guard-table", metavar="NAME=PATH", help="A Delta table that the guard reads.", show_default=False),
-]
-Priority = Annotated[
-    str | None,
-    typer.Option(
-        "--priority",
-        metavar="PROPERTY",
-        help="Of what is due in one bucket, the highest number in this property comes first.",
-        show_default="by time",
-    ),
-]
-MayAck = Annotated[
-    bool | None, typer.Option("--ack/--no-ack", help="Whether its consumers acknowledge.", show_default="as it is")
-]
-MaxUnacked = Annotated[
-    int | None,
-    typer.Option("--max-unacked", metavar="N", help="Messages that a consumer may hold; 0: any.", show_default="50000"),
-]
+
+
+def with_policies(rows: Iterable[Row]) -> Callable[[F], F]:
+    """Let a command take policies: an option for each row that has one, in the place of its `**values`."""
+    stated = [_parameter(row, row.option) for row in rows if row.option is not None]
+
+    def decorated(command: F) -> F:
+        whole = signature(command)
+        own = [each for each in whole.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+        vars(command).update(__signature__=whole.replace(parameters=[*own, *stated]))
+        command.__annotations__ = {each.name: each.annotation for each in [*own, *stated]}
+        return command
+
+    return decorated
+
+
+def _parameter(row: Row, option: Option) -> Parameter:
+    kind: Any = _TYPES.get(row.name, row.kind)
+    if row.name == "retry_min_ms" or not row.is_duration:
+        if row.text is not None and option.metavar is None:
+            kind = Literal[row.text.choices]
+        parser = checked(backoff) if row.name == "retry_min_ms" else None
+        shown = option.unset or False
+        info = typer.Option(row.flag, parser=parser, metavar=option.metavar, help=option.help, show_default=shown)
+    else:
+        info = duration(row.flag, option.help, option.unset)
+    return Parameter(row.name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info])

@@ -1,35 +1,28 @@
 """Policies of topics and subscriptions on the command line."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from jobs.commands.durations import BadText, duration_ms, spell
-from pipeline.subscriptions.guards import tables_of
-from pipeline.subscriptions.policies import PROPORTIONAL, REJECT, Policies, TopicPolicies
+from pipeline.subscriptions.guards import tables_of, text_of
+from pipeline.subscriptions.policies import Policies, TopicPolicies
+from pipeline.subscriptions.policytable import PolicyTable, Row
 
 if TYPE_CHECKING:
     from pipeline.client.subscribing.policysetting import Held
 
 BACKOFFS = "MIN:MULTIPLIER:MAX, two durations and a whole number between them: 1m:2:10m"
 _BACKOFF = re.compile(r"([^:]+):([0-9]{1,4}):([^:]+)")
+_LAST = ("ttl_ms", "guard", "sink", "ack")
+"""Policies of which `policy show` speaks last, each with those that need it."""
 
 
-@dataclass(frozen=True)
-class Backoff:
-    """How long a message that failed waits: the first delay (ms), how many times as long each next one, the longest."""
-
-    min_ms: int
-    multiplier: int
-    max_ms: int
-
-
-def backoff(text: str) -> Backoff:
-    """A backoff from `1m:2:10m`.
+def backoff(text: str) -> dict[str, int]:
+    """The policies that say how long a message that failed waits, from `1m:2:10m`.
 
     Raises:
         BadText: another form.
@@ -37,15 +30,23 @@ def backoff(text: str) -> Backoff:
     match = _BACKOFF.fullmatch(text.strip())
     if match is None:
         raise BadText(text, BACKOFFS)
-    return Backoff(duration_ms(match[1]), int(match[2]), duration_ms(match[3]))
+    least, most = duration_ms(match[1]), duration_ms(match[3])
+    return {"retry_min_ms": least, "retry_multiplier": int(match[2]), "retry_max_ms": most}
 
 
-def named(wait: Backoff | None, **values: Any) -> dict[str, Any]:  # noqa: ANN401 - values of policies
-    """The policies that were named; None is what was not."""
-    given = {name: value for name, value in values.items() if value is not None}
-    if wait is not None:
-        given |= {"retry_min_ms": wait.min_ms, "retry_multiplier": wait.multiplier, "retry_max_ms": wait.max_ms}
-    return given
+def stated(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The policies that a command names, as its options have them; None, or an empty list, is what it does not."""
+    named = {name: value for name, value in values.items() if value is not None and value != []}
+    if "guard_tables" in named:
+        named["guard_tables"] = text_of(paths(named["guard_tables"]))
+    named |= named.pop("retry_min_ms", {})
+    return named
+
+
+def flags(rows: Iterable[Row]) -> str:
+    """The options of policies, for people."""
+    *others, last = (row.flag for row in rows if row.option is not None)
+    return f"{', '.join(others)} and {last}"
 
 
 def paths(texts: Iterable[str]) -> dict[str, str]:
@@ -74,56 +75,39 @@ def topic_lines(policies: TopicPolicies, batch: int | None) -> Iterator[str]:
     """For people: the policies of a topic, and since when ingest follows them (`batch` is one that it made so)."""
     if policies == TopicPolicies():
         yield "no policies: each message is due when its producer asks for it"
-        return
-    if policies.fixed_delay_ms is not None:
-        yield f"fixed delay: {spell(policies.fixed_delay_ms)}, whatever a producer asks for"
-    if policies.min_delay_ms is not None:
-        yield f"shortest delay: {spell(policies.min_delay_ms)}; what comes sooner is put off"
-    if policies.max_delay_ms is not None:
-        yield f"longest delay: {spell(policies.max_delay_ms)}; what asks for a longer one is rejected"
-    if policies.precision == PROPORTIONAL:
-        yield "precision: proportional; a message comes up to a second later after a minute, up to a minute after a day"
-    if policies.ttl_ms is not None:
-        yield _expiry(policies.ttl_ms)
-    if policies == TopicPolicies(ttl_ms=policies.ttl_ms):
-        return
-    yield "followed from the next batch of ingest on" if batch is None else f"followed by ingest, as of batch {batch}"
+    yield from _shown(policies)
+    # Dispatch follows the time to live.
+    if policies != TopicPolicies(ttl_ms=policies.ttl_ms):
+        yield (
+            "followed from the next batch of ingest on" if batch is None else f"followed by ingest, as of batch {batch}"
+        )
 
 
 def lines(topic: str, subscription: str, policies: Policies) -> Iterator[str]:
     """For people: all policies, as they are followed."""
-    if policies.paused:
-        yield "paused: what becomes due is held"
-    if policies.max_rate is not None:
-        yield f"rate: {policies.max_rate:,} messages a second at most; what is due beyond that comes later"
-    if policies.priority is not None:
-        yield f"priority: in one bucket of the tick, the highest number in the property {policies.priority} comes first"
-    if policies.ttl_ms is not None:
-        yield _expiry(policies.ttl_ms)
-    if policies.guard is not None:
-        yield f"guard: {policies.guard}; what does not meet it when it is due is not delivered"
-        yield from (f"  {name} is the table {path}" for name, path in tables_of(policies.guard_tables).items())
-    if policies.sink is not None:
-        yield f"sink: {policies.sink}, what came after version {policies.sink_after} of deliveries"
-        if policies.sink_refused == REJECT:
-            yield "  what the broker refuses for good is listed in rejected_dispatch, and the sink goes on"
-    if not policies.ack:
-        yield "does not acknowledge: what was delivered to it is done with"
-        return
-    most = "any number" if policies.max_redeliveries is None else f"{policies.max_redeliveries} at most"
-    held = f"{policies.max_unacked:,}" if policies.max_unacked else "any number of"
-    timeout = f"after {spell(policies.ack_timeout_ms)}" if policies.ack_timeout_ms else "never"
-    first, last = spell(policies.retry_min_ms), spell(policies.retry_max_ms)
-    longer = f", each next one {policies.retry_multiplier} times as long, up to {last}"
-    yield "acknowledges: what its consumers do not settle comes again"
-    yield f"ack timeout: {timeout}"
-    yield f"backoff: {first}{' each time' if policies.retry_multiplier == 1 else longer}"
-    yield f"redeliveries: {most}"
-    if policies.max_redeliveries is not None:
-        yield f"dead letters: {policies.dead_letters(topic, subscription)}"
-    yield f"slots: {policies.slots}"
-    yield f"unacked: a consumer holds {held} messages"
+    given = policies.max_redeliveries is not None
+    letters = policies.dead_letters(topic, subscription) if given else None
+    return _shown(policies, dead_letter_topic=letters, guard_tables=tables_of(policies.guard_tables))
 
 
-def _expiry(ttl_ms: int) -> str:
-    return f"time to live: what was not handed over within {spell(ttl_ms)} after it was due is not delivered any more"
+def _shown(policies: PolicyTable, **instead: Any) -> Iterator[str]:  # noqa: ANN401 - values of policies
+    """What rows say of values, or of what stands in their place."""
+    values = {name: getattr(policies, name) for name in policies.rows} | instead
+    spelled = {name: _spelled(row, values[name]) for name, row in policies.rows.items()}
+    for row in sorted(policies.rows.values(), key=_turn):
+        value, shown = values[row.name], row.shown
+        if row.needs is not None and not values[row.needs]:
+            continue
+        if isinstance(value, Mapping):
+            yield from (shown.line.format(*each) for each in value.items())
+        elif line := shown.of.get(value, "" if value is None else shown.line):
+            yield line.format(spelled[row.name], **spelled)
+
+
+def _spelled(row: Row, value: Any) -> Any:  # noqa: ANN401 - as above
+    return spell(value) if row.is_duration and value is not None else value
+
+
+def _turn(row: Row) -> int:
+    head = row.needs or row.name
+    return _LAST.index(head) if head in _LAST else -1

@@ -16,6 +16,7 @@ __all__ = [
     "lines",
     "markers",
     "policies",
+    "policytable",
     "presence",
     "records",
     "registry",

@@ -1,7 +1,7 @@
-"""What a subscription asks for beside its delays: acknowledgement, and what becomes of messages that fail; and a topic.
+"""The policies: what a subscription asks for beside its delays, and what a topic asks for.
 
-Policies are a map of texts in the registry, so that any Delta writer can set them. They are checked when the client or
-the command sets them, and again by whoever follows them.
+A policy is a row of one of two tables: a field, and its line in the docstring. All else follows from these: checks,
+options of the command, what `policy show` says, and the tables in `docs/policies.md`.
 
 A topic asks for bounds of the delays of its messages, at ingest, and says how long they may be late, at dispatch. Its
 policies are a line of the registry without a subscription, of the type `topic`, that is not active: stages that know
@@ -12,86 +12,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Self
 
-from pipeline.config.errors import BadValue, check_text
+from pipeline.config.errors import BadValue
 from pipeline.config.settings import DAY_MS
 from pipeline.subscriptions.destination import Destination, same_topic
+from pipeline.subscriptions.policytable import Option, PolicyTable, Row, Shown, Text, Within
 from state import Backoff, RetryPolicy
 from state.buckets import MAX_TIME
 from state.retry import MAX_ROUND, UnackedLimit
 from state.settling import MAX_VERSION
 from state.slots import MAX_SLOTS, SLOTS, SubscriptionType
 
-MOST_RATE = 10_000_000
 LONGEST_MS = 3_650 * DAY_MS
 """Of a duration, ms."""
 STOP, REJECT = REFUSED = "stop", "reject"
 """What a sink may do about a message that its broker refuses."""
+EXACT, PROPORTIONAL = PRECISIONS = ("exact", "proportional")
+_ACK, _SINK, _GUARD = "ack", "sink", "guard"
 SHORTEST_TTL_MS = 1_000
 """With a shorter one a batch that takes its time would let messages expire."""
-_FLAGS = {"true": True, "false": False}
-_BELONGS = {"retry_max_ms": "retry_min_ms", "guard_tables": "guard", "sink_after": "sink", "sink_refused": "sink"}
-"""Policies that mean nothing without another one."""
+_DELAYS, _TTLS = Within(1, LONGEST_MS), Within(SHORTEST_TTL_MS, LONGEST_MS)
+_TTL = Option("What could not be handed over within so long after it was due is not delivered any more", unset="none")
+_EXPIRES = Shown("time to live: what was not handed over within {} after it was due is not delivered any more")
 
 
 @dataclass(frozen=True)
-class InRegistry:
-    """Policies, one field each, as texts of the registry by the same names."""
-
-    def as_map(self) -> dict[str, str]:
-        """The texts of the registry: those that differ from the defaults."""
-        values = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
-        return {name: _text(value) for name, value, default in values if value != default}
-
-    @classmethod
-    def of_map(cls, texts: Mapping[str, str | None] | None) -> Self:
-        """From the texts of the registry.
-
-        Raises:
-            BadValue: a name that is no policy of this kind, or a value that cannot be followed.
-        """
-        known = names_of(cls)
-        for name in texts or {}:
-            if name not in known:
-                raise BadValue("policy", name, ", ".join(known))
-        return cls(**_values(texts or {}))
-
-    @classmethod
-    def followed(cls, texts: Mapping[str, str | None] | None, beside: Mapping[str, Any] | None = None) -> Self:
-        """What is followed of texts of the registry, whatever they say: each policy by itself.
-
-        One that cannot be followed is the default, and so is the one that it belongs to. Other names do not count. The
-        texts of those that `beside` gives do not count either, and what belongs to them has to fit these values.
-        """
-        texts, beside = texts or {}, beside or {}
-        found, together = cls(), dict[str, list[str]]()
-        if texts.keys().isdisjoint(cls.__dataclass_fields__):
-            # Most lines say nothing of a kind, and a registry may have ten thousand of them.
-            return found
-        for name in names_of(cls):
-            together.setdefault(_BELONGS.get(name, name), []).append(name)
-        for names in together.values():
-            rest = {name: texts.get(name) for name in names if name not in beside}
-            if any(text is not None for text in rest.values()):
-                with suppress(BadValue):
-                    found = replace(found, **_values(rest), **{name: beside[name] for name in names if name in beside})
-        return found
-
-    @classmethod
-    def changed(cls, texts: Mapping[str, str | None], values: Mapping[str, Any]) -> Self:
-        """What texts of the registry become when some policies are set: of the others what can be followed then.
-
-        Raises:
-            BadValue: the policies that are set cannot be followed, or not beside the others.
-        """
-        return replace(cls.followed(texts, values), **values)
-
-
-@dataclass(frozen=True)
-class Policies(InRegistry):
+class Policies(PolicyTable):
     """The policies of a subscription; the names are those of the registry's map.
 
     Attributes:
@@ -126,63 +74,143 @@ class Policies(InRegistry):
         BadValue: a name or a value that cannot be followed.
     """
 
-    ack: bool = False
-    ack_after: int | None = None
-    ack_timeout_ms: int = 0
-    retry_min_ms: int = 60_000
-    retry_multiplier: int = 1
-    retry_max_ms: int = 600_000
-    max_redeliveries: int | None = None
-    dead_letter_topic: str | None = None
-    slots: int = SLOTS
-    max_unacked: int = 50_000
-    sink: str | None = None
-    sink_after: int | None = None
-    sink_refused: str = STOP
-    paused: bool = False
-    max_rate: int | None = None
-    ttl_ms: int | None = None
-    guard: str | None = None
-    guard_tables: str | None = None
-    priority: str | None = None
+    ack: Annotated[
+        bool,
+        Option("Whether its consumers acknowledge.", unset="as it is", flag="--ack/--no-ack"),
+        Shown(
+            of={
+                True: "acknowledges: what its consumers do not settle comes again",
+                False: "does not acknowledge: what was delivered to it is done with",
+            }
+        ),
+    ] = False
+    ack_after: Annotated[int | None, Row(_ACK), Within(-1, MAX_VERSION)] = None
+    ack_timeout_ms: Annotated[
+        int,
+        Row(_ACK),
+        Within(1_000, MAX_TIME, off=0),
+        Option("What a consumer has had for so long, and not settled, comes again", unset="never"),
+        Shown("ack timeout: after {}", {0: "ack timeout: never"}),
+    ] = 0
+    retry_min_ms: Annotated[
+        int,
+        Row(_ACK),
+        Within(0, MAX_TIME),
+        Option(
+            "Delays of what comes again: the first, how many times as long each next one, the longest.",
+            "MIN:MULT:MAX",
+            "1m:1:10m",
+            "--backoff",
+        ),
+    ] = 60_000
+    retry_multiplier: Annotated[
+        int,
+        Row(_ACK),
+        Within(1, 1_000),
+        Shown(
+            "backoff: {retry_min_ms}, each next one {} times as long, up to {retry_max_ms}",
+            {1: "backoff: {retry_min_ms} each time"},
+        ),
+    ] = 1
+    retry_max_ms: Annotated[int, Row(_ACK, "retry_min_ms"), Within(0, MAX_TIME, not_below="retry_min_ms")] = 600_000
+    max_redeliveries: Annotated[
+        int | None,
+        Row(_ACK),
+        Within(0, MAX_ROUND),
+        Option("Then it goes to the dead letters.", "N", "any number"),
+        Shown("redeliveries: {} at most", {None: "redeliveries: any number"}),
+    ] = None
+    dead_letter_topic: Annotated[
+        str | None,
+        Row(_ACK),
+        Text("a name", blank=False),
+        Option("Where to.", "TOPIC", "TOPIC-SUBSCRIPTION-DLQ"),
+        Shown("dead letters: {}"),
+    ] = None
+    slots: Annotated[
+        int,
+        Row(_ACK),
+        Within(1, MAX_SLOTS),
+        Option("Parts that consumers share; fixed while it is there.", "N", f"{SLOTS}"),
+        Shown("slots: {}"),
+    ] = SLOTS
+    max_unacked: Annotated[
+        int,
+        Row(_ACK),
+        Within(0, MAX_ROUND),
+        Option("Messages that a consumer may hold; 0: any.", "N", "50000"),
+        Shown("unacked: a consumer holds {:,} messages", {0: "unacked: a consumer holds any number of messages"}),
+    ] = 50_000
+    sink: Annotated[
+        str | None,
+        Option(
+            "Publish there, too: kafka://HOST:PORT/TOPIC or pulsar://HOST:PORT/TENANT/NAMESPACE/TOPIC.",
+            "ADDRESS",
+            "none",
+        ),
+        Shown("sink: {}, what came after version {sink_after} of deliveries"),
+    ] = None
+    sink_after: Annotated[
+        int | None,
+        Row(_SINK, _SINK),
+        Within(-1, MAX_VERSION),
+        Option("The sink begins behind this version.", "VERSION", "the newest"),
+    ] = None
+    sink_refused: Annotated[
+        str,
+        Row(_SINK, _SINK),
+        Text(" or ".join(REFUSED), REFUSED),
+        Option(
+            "The sink stands still before what its broker refuses for good, or lists it in rejected_dispatch.",
+            "|".join(REFUSED),
+            STOP,
+        ),
+        Shown(of={REJECT: "  what the broker refuses for good is listed in rejected_dispatch, and the sink goes on"}),
+    ] = STOP
+    paused: Annotated[bool, Row(shapes=True), Shown(of={True: "paused: what becomes due is held"})] = False
+    max_rate: Annotated[
+        int | None,
+        Row(shapes=True),
+        Within(1, 10_000_000),
+        Option("Messages a second that come at most.", "N", "any number"),
+        Shown("rate: {:,} messages a second at most; what is due beyond that comes later"),
+    ] = None
+    ttl_ms: Annotated[int | None, Row(shapes=True), _TTLS, _TTL, _EXPIRES] = None
+    guard: Annotated[
+        str | None,
+        Row(shapes=True),
+        Option("What does not meet this condition when it is due is not delivered.", "SQL", "none"),
+        Shown("guard: {}; what does not meet it when it is due is not delivered"),
+    ] = None
+    guard_tables: Annotated[
+        str | None,
+        Row(_GUARD, _GUARD),
+        Option("A Delta table that the guard reads.", "NAME=PATH", flag="--guard-table"),
+        Shown("  {} is the table {}"),
+    ] = None
+    priority: Annotated[
+        str | None,
+        Row(shapes=True),
+        Text("the name of a property"),
+        Option("Of what is due in one bucket, the highest number in this property comes first.", "PROPERTY", "by time"),
+        Shown("priority: in one bucket of the tick, the highest number in the property {} comes first"),
+    ] = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
-        check_text("priority", self.priority)
-        if self.priority == "":
-            raise BadValue("priority", self.priority, "the name of a property")
-        check_number("ack_after", self.ack_after, -1, MAX_VERSION)
-        if self.ack_timeout_ms:
-            check_number("ack_timeout_ms", self.ack_timeout_ms, 1_000, MAX_TIME)
-        check_number("retry_min_ms", self.retry_min_ms, 0, MAX_TIME)
-        check_number("retry_multiplier", self.retry_multiplier, 1, 1_000)
-        check_number("retry_max_ms", self.retry_max_ms, self.retry_min_ms, MAX_TIME)
-        check_number("max_redeliveries", self.max_redeliveries, 0, MAX_ROUND)
-        check_number("slots", self.slots, 1, MAX_SLOTS)
-        check_number("max_unacked", self.max_unacked, 0, MAX_ROUND)
-        check_number("sink_after", self.sink_after, -1, MAX_VERSION)
-        check_number("max_rate", self.max_rate, 1, MOST_RATE)
-        check_number("ttl_ms", self.ttl_ms, SHORTEST_TTL_MS, LONGEST_MS)
-        if self.sink_refused not in REFUSED:
-            raise BadValue("sink_refused", self.sink_refused, " or ".join(REFUSED))
+        super().__post_init__()
         if self.guard_tables is not None and self.guard is None:
             raise BadValue("guard_tables", self.guard_tables, "a subscription with a guard")
         if self.sink is not None:
             Destination.parse(self.sink)
             if self.ack:
                 raise BadValue("sink", "an address", "a subscription that does not acknowledge")
-        if self.dead_letter_topic is not None:
-            check_text("dead_letter_topic", self.dead_letter_topic)
-            if not self.dead_letter_topic.strip():
-                raise BadValue("dead_letter_topic", self.dead_letter_topic, "a name")
 
     @classmethod
     def changed(cls, texts: Mapping[str, str | None], values: Mapping[str, Any]) -> Self:
-        """As for all kinds; another sink does not begin where the one before did."""
+        """As for all tables; another sink does not begin where the one before did."""
         other = "sink" in values and not same_topic(values["sink"], texts.get("sink"))
-        return super().changed(
-            {name: text for name, text in texts.items() if not (other and name == "sink_after")}, values
-        )
+        return super().changed({**texts, "sink_after": None} if other else texts, values)
 
     @property
     def retry(self) -> RetryPolicy:
@@ -193,7 +221,7 @@ class Policies(InRegistry):
     @property
     def shapes(self) -> bool:
         """Whether dispatch has something to follow."""
-        return self.paused or any(each is not None for each in (self.max_rate, self.ttl_ms, self.guard, self.priority))
+        return any(getattr(self, name) != default for name, default in _SHAPING)
 
     @property
     def unacked(self) -> UnackedLimit:
@@ -209,48 +237,13 @@ class Policies(InRegistry):
         return self.dead_letter_topic or f"{topic}-{subscription}-DLQ"
 
 
-def names_of(kind: Any) -> list[str]:  # noqa: ANN401 - a class of policies
-    """The names of the policies of a kind."""
-    return [each.name for each in fields(kind)]
-
-
-def _values(texts: Mapping[str, str | None]) -> dict[str, Any]:
-    return {name: _value(name, text) for name, text in texts.items() if text is not None}
-
-
-def _value(name: str, text: str) -> bool | int | str:
-    """A policy from its text."""
-    if name in ("dead_letter_topic", "sink", "precision", "guard", "guard_tables", "priority", "sink_refused"):
-        return text
-    if name in ("ack", "paused"):
-        if text not in _FLAGS:
-            raise BadValue(name, text, ", ".join(_FLAGS))
-        return _FLAGS[text]
-    try:
-        return int(text)
-    except ValueError as error:
-        raise BadValue(name, text, "a whole number") from error
-
-
-def _text(value: bool | int | str) -> str:  # noqa: FBT001 - a value, not a switch
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def check_number(name: str, value: int | None, low: int, high: int) -> None:
-    """Refuse a number out of its range; None is none.
-
-    Raises:
-        BadValue: it is.
-    """
-    if value is not None and not low <= value <= high:
-        raise BadValue(name, value, f"a whole number in {low}..{high}")
+_SHAPING = [(row.name, row.default) for row in Policies.rows.values() if row.shapes]
 
 
 TOPIC = "topic"
 """The type of such a line."""
 _PARTITION = re.compile(r"-partition-([0-9]{1,9})\Z")
 """What the names of partitions end with; a longer number is no partition's."""
-EXACT, PROPORTIONAL = PRECISIONS = ("exact", "proportional")
 LINES = f"subscription = '' AND type = '{TOPIC}' AND NOT active AND topic IS NOT NULL"
 """SQL: which lines of the registry are of topics."""
 
@@ -267,7 +260,7 @@ def topic_of(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class TopicPolicies(InRegistry):
+class TopicPolicies(PolicyTable):
     """The policies of a topic; the names are those of the registry's map.
 
     Attributes:
@@ -284,20 +277,43 @@ class TopicPolicies(InRegistry):
         BadValue: a value that cannot be followed.
     """
 
-    fixed_delay_ms: int | None = None
-    min_delay_ms: int | None = None
-    max_delay_ms: int | None = None
-    precision: str = EXACT
-    ttl_ms: int | None = None
+    fixed_delay_ms: Annotated[
+        int | None,
+        _DELAYS,
+        Option("Of a topic: each message is due so long after it was sent", unset="none"),
+        Shown("fixed delay: {}, whatever a producer asks for"),
+    ] = None
+    min_delay_ms: Annotated[
+        int | None,
+        _DELAYS,
+        Option("Of a topic: a message is due so long after it was sent, at the earliest", unset="none"),
+        Shown("shortest delay: {}; what comes sooner is put off"),
+    ] = None
+    max_delay_ms: Annotated[
+        int | None,
+        Within(0, LONGEST_MS, not_below="min_delay_ms"),
+        Option("Of a topic: a message that asks for a longer delay is rejected", unset="none"),
+        Shown("longest delay: {}; what asks for a longer one is rejected"),
+    ] = None
+    precision: Annotated[
+        str,
+        Text(", ".join(PRECISIONS), PRECISIONS),
+        Option(
+            "Of a topic: due times as precise as asked for, or as delays deserve (a minute after a day).",
+            unset="as it is",
+        ),
+        Shown(
+            of={
+                PROPORTIONAL: "precision: proportional; a message comes up to a second later after a minute, up to a "
+                "minute after a day"
+            }
+        ),
+    ] = EXACT
+    ttl_ms: Annotated[int | None, Row(), _TTLS, _TTL, _EXPIRES] = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
-        check_number("fixed_delay_ms", self.fixed_delay_ms, 1, LONGEST_MS)
-        check_number("min_delay_ms", self.min_delay_ms, 1, LONGEST_MS)
-        check_number("max_delay_ms", self.max_delay_ms, self.min_delay_ms or 0, LONGEST_MS)
-        if self.precision not in PRECISIONS:
-            raise BadValue("precision", self.precision, ", ".join(PRECISIONS))
-        check_number("ttl_ms", self.ttl_ms, SHORTEST_TTL_MS, LONGEST_MS)
+        super().__post_init__()
         for name in ("min_delay_ms", "max_delay_ms"):
             if self.fixed_delay_ms is not None and getattr(self, name) is not None:
                 raise BadValue(name, getattr(self, name), "a topic without fixed_delay_ms")

@@ -95,10 +95,10 @@ class Setting:
 def settings() -> Iterator[Setting]:
     """All names, by table of a profile."""
     yield from _of("session", Machine)
-    yield Setting("run", "trigger", "", _meanings(Options)["trigger"])
+    yield Setting("run", "trigger", "", meanings(Options)["trigger"])
     for name, field in profiles._UPKEEP.items():
         default = "" if name == "maintain_ms" else _default(Upkeep, field)
-        yield Setting("run", name, default, _meanings(Upkeep)[field])
+        yield Setting("run", name, default, meanings(Upkeep)[field])
     yield from _of("run", Watching)
     yield from _of("settings", Settings)
     yield from _of("clock", LiveClock)
@@ -113,7 +113,7 @@ def page() -> str:
     tables = (_table(section, chosen, local.get(section, {})) for section in _ABOUT)
     example = "\n".join(["```", *lines(place, choices), "```"])
     keys = ((key, key.replace("from", "address")) for key in KEYS)
-    about = _meanings(Source)
+    about = meanings(Source)
     source = "\n".join(f"| `{key}` | {about[name]} | {_default(Source, name, '')} |" for key, name in keys)
     return (
         "\n".join(
@@ -136,14 +136,15 @@ def _table(section: str, chosen: set[str], local: dict[str, Any]) -> str:
 
 
 def _of(section: str, kind: type) -> Iterator[Setting]:
-    meanings = _meanings(kind)
+    about = meanings(kind)
     for each in fields(kind):
-        yield Setting(section, each.name, _default(kind, each.name), meanings[each.name])
+        yield Setting(section, each.name, _default(kind, each.name), about[each.name])
 
 
-def _meanings(kind: type) -> dict[str, str]:
+def meanings(kind: type) -> dict[str, str]:
     """What the docstring of a class says of its attributes."""
-    found = _ATTRIBUTE.findall(inspect.cleandoc(kind.__doc__ or "").partition("Attributes:")[2])
+    attributes = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:")[2]
+    found = _ATTRIBUTE.findall(attributes.partition("\nRaises:")[0])
     return {name: re.sub(r"\s+", " ", text).replace("None: ", "without it ").rstrip(".") for name, text in found}
 
 

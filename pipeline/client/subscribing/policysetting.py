@@ -7,19 +7,19 @@ commit, which leaves a row of what held from then on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.client.checks import checked_topic
 from pipeline.client.subscribing.lines import TOPIC_LINE, history, replace_lines, topic_row, with_history
 from pipeline.client.subscribing.subscriptions import Subscription, change, existing, registered, with_policies
-from pipeline.config.errors import BadValue
 from pipeline.config.stages import INGEST
 from pipeline.delta.deltars import open_table, path_of, query
 from pipeline.delta.logs.entries import last_note
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import text_of
-from pipeline.subscriptions.policies import LINES, Policies, TopicPolicies, Topics, names_of
+from pipeline.subscriptions.policies import LINES, Policies, TopicPolicies, Topics
+from pipeline.subscriptions.policytable import PolicyTable
 from schemas import MESSAGES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS
 
 _TOPICS = f"SELECT topic, policies FROM registry WHERE {LINES}"  # noqa: S608 - our own words
@@ -91,9 +91,9 @@ def set_policy(root: str, topic: str, subscription: str | None = None, **values:
         StillConflicting: others changed them every time; nothing was written.
     """
     if subscription is None:
-        _check_names(TopicPolicies, values)
+        TopicPolicies.check_names(values)
         return _set_topic_policies(root, topic, values)
-    _check_names(Policies, values)
+    Policies.check_names(values)
     if isinstance(values.get("guard_tables"), Mapping):
         values["guard_tables"] = text_of(values["guard_tables"])
 
@@ -115,10 +115,9 @@ def unset_policy(root: str, topic: str, *names: str, subscription: str | None = 
         BadValue: there is no such policy, or the others cannot be without it.
         StillConflicting: others changed them every time; nothing was written.
     """
-    kind: Any = TopicPolicies if subscription is None else Policies
-    _check_names(kind, names)
-    defaults = {each.name: each.default for each in fields(kind)}
-    return set_policy(root, topic, subscription, **{name: defaults[name] for name in names})
+    table: type[PolicyTable] = TopicPolicies if subscription is None else Policies
+    table.check_names(names)
+    return set_policy(root, topic, subscription, **{name: table.rows[name].default for name in names})
 
 
 def policy_history(root: str, topic: str, subscription: str | None = None) -> list[Held]:
@@ -152,10 +151,3 @@ def followed_since(root: str, topic: str) -> int | None:
 
 def _topics(registry: Any) -> Topics:  # noqa: ANN401 - delta-rs has no types
     return Topics.of_rows((row["topic"], row["policies"]) for row in query(_TOPICS, registry=registry))
-
-
-def _check_names(kind: Any, names: Any) -> None:  # noqa: ANN401 - a class of policies; names in any form
-    known = names_of(kind)
-    for name in names:
-        if name not in known:
-            raise BadValue("policy", name, ", ".join(known))

@@ -89,7 +89,8 @@ def test_a_policy_that_cannot_be_followed_is_refused(root: str, words: tuple[str
 
 def test_a_backoff_has_three_parts() -> None:
     """The first delay, how many times as long each next one is, and the longest."""
-    assert policies.backoff("10s:2:10m") == policies.Backoff(10_000, 2, 10 * MINUTE)
+    values = {"retry_min_ms": 10_000, "retry_multiplier": 2, "retry_max_ms": 10 * MINUTE}
+    assert policies.backoff("10s:2:10m") == values
     for text in ("10s", "10s:2", "10s:two:10m", "10:2:10m", "10s:2:10m:1"):
         with pytest.raises(BadText):
             policies.backoff(text)

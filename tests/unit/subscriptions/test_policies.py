@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pipeline.config.errors import BadValue
-from pipeline.subscriptions.policies import Policies, partition_of, topic_of
+from pipeline.subscriptions.policies import Policies, TopicPolicies, partition_of, topic_of
+from pipeline.subscriptions.policytable import PolicyTable
 
 EVERY = {
     "ack": "true",
@@ -58,6 +60,39 @@ def test_a_policy_that_cannot_be_followed_is_refused_with_its_name_value_and_ran
     """Also a name that is no policy: nothing is kept without being followed."""
     with pytest.raises(BadValue, match=f"{text if name != 'acks' else name}.*{allowed}"):
         Policies.of_map({name: text})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"ack": "yes"},
+        {"ack": None},
+        {"retry_multiplier": 1.5},
+        {"retry_min_ms": None},
+        {"max_rate": True},
+        {"max_rate": "5"},
+        {"dead_letter_topic": 7},
+        {"guard": b"true"},
+        {"sink_refused": None},
+    ],
+)
+def test_a_value_of_another_type_is_refused(values: dict[str, Any]) -> None:
+    """Its text in the registry could not be followed, and nobody would be told where it was set."""
+    (name,) = values
+    with pytest.raises(BadValue, match=name):
+        Policies(**values)
+
+
+@pytest.mark.parametrize("table", [Policies, TopicPolicies])
+def test_whatever_a_policy_may_be_its_text_gives_it_back(table: type[PolicyTable]) -> None:
+    """At both ends of each range."""
+    bounds = {row.within.not_below: {row.name: row.within.high} for row in table.rows.values()}
+    for row in table.rows.values():
+        ends = {row.within.low, row.within.high, row.within.off} if row.kind is int else set[Any]()
+        for value in ends | set(row.text.choices if row.text else ()) | {row.default}:
+            if row.within.not_below is None or value == row.within.high:
+                stated = table(**{row.name: row.default if value is None else value, **bounds.get(row.name, {})})
+                assert table.of_map(stated.as_map()) == stated
 
 
 def test_each_policy_that_can_be_followed_is_followed() -> None:
