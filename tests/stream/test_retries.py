@@ -7,7 +7,7 @@ scripts that differ by who works, and the other places where the process may die
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -291,17 +291,16 @@ def dispatch_rebuilt(topic: str) -> list[Step]:
     ]
 
 
-@cache
-def day() -> Played:
-    """The run in which the schedule itself, or Spark, has something to show."""
+@pytest.fixture(scope="module", params=EITHER)
+def day(request: pytest.FixtureRequest) -> Played:
+    """The run in which the schedule has something to show."""
     scripts: dict[str, Callable[[str], list[Step]]] = {
         "when due": when_due,
         "rounds": rounds,
         "killed": partial(killed, fatal="schedule.redelivery", due=DUE + 5),
-        "closed and dead": closed_and_dead,
         "schedule rebuilt": schedule_rebuilt,
     }
-    return play_together({name: script(name) for name, script in scripts.items()})
+    return play_together({name: script(name) for name, script in scripts.items()}, play=request.param)
 
 
 @pytest.fixture(scope="module", params=EITHER)
@@ -316,19 +315,19 @@ def night(request: pytest.FixtureRequest) -> Played:
     return play_together({name: script(name) for name, script in scripts.items()}, play=request.param)
 
 
-def test_a_message_comes_again_when_it_is_due_and_not_before() -> None:
+def test_a_message_comes_again_when_it_is_due_and_not_before(day: Played) -> None:
     """Hours after it was due, beside messages that are due for the first time; to whom it was put back for only."""
-    day().shows("when due")
+    day.shows("when due")
 
 
-def test_each_round_and_each_listener_comes_by_itself() -> None:
+def test_each_round_and_each_listener_comes_by_itself(day: Played) -> None:
     """Two who listen alike put the same message back at different counts; each gets its own, by its own tick."""
-    day().shows("rounds")
+    day.shows("rounds")
 
 
-def test_what_comes_again_comes_once_when_the_schedule_is_killed() -> None:
+def test_what_comes_again_comes_once_when_the_schedule_is_killed(day: Played) -> None:
     """A repeated batch is the same."""
-    day().shows("killed")
+    day.shows("killed")
 
 
 def test_what_comes_again_comes_once_when_dispatch_is_killed(night: Played) -> None:
@@ -356,9 +355,9 @@ def test_what_comes_again_is_the_same_by_spark(spark: SparkSession, folder: str,
     play(spark, folder, script("t"), Settings(driver_rows=0), stores=2)
 
 
-def test_what_is_closed_stays_out_when_deliveries_are_prepared_again() -> None:
-    """They are made again, less what was closed."""
-    day().shows("closed and dead")
+def test_what_is_closed_stays_out_when_deliveries_are_prepared_again(spark: SparkSession, folder: str) -> None:
+    """They are made again, by Spark, less what was closed."""
+    play(spark, folder, closed_and_dead("t"))
 
 
 def test_a_message_that_is_gone_is_refused_with_its_count(night: Played) -> None:
@@ -366,9 +365,9 @@ def test_a_message_that_is_gone_is_refused_with_its_count(night: Played) -> None
     night.shows("gone")
 
 
-def test_a_schedule_that_is_rebuilt_knows_what_is_to_come_again() -> None:
+def test_a_schedule_that_is_rebuilt_knows_what_is_to_come_again(day: Played) -> None:
     """What waits does, beside first deliveries; what came again or was closed does not; and a second time."""
-    day().shows("schedule rebuilt")
+    day.shows("schedule rebuilt")
 
 
 def test_dispatch_that_is_rebuilt_goes_on_behind_what_came_again(night: Played) -> None:
