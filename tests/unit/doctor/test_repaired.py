@@ -29,7 +29,18 @@ from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import actions_of
 from pipeline.service.takeover import take_over_ingest
 from pipeline.subscriptions.policies import Policies
-from schemas import CONSUMER_EVENTS, CURSORS, DELIVERIES, INBOX, MESSAGES, REDELIVERY, SEGMENTS, SUBSCRIPTIONS, Table
+from schemas import (
+    CONSUMER_EVENTS,
+    CURSORS,
+    DELIVERIES,
+    INBOX,
+    MESSAGES,
+    REDELIVERY,
+    SEGMENTS,
+    SUBSCRIPTIONS,
+    TABLES,
+    Table,
+)
 from tests.support.released import rows, say
 from tests.support.stream import message
 from tests.support.without_jvm import Stages
@@ -163,10 +174,9 @@ def test_a_settle_that_was_behind_takes_in_what_was_said_when_the_stages_start(s
     assert whats(stages) == set()
 
 
-def test_a_settle_whose_source_was_cut_begins_anew_with_subscriptions_that_are_made_anew(stages: Stages) -> None:
-    """The others go on; what was open of those that acknowledge counts as settled, as the page says."""
+def cut_off(stages: Stages) -> None:
+    """Settle stands still while consumers say something, and the log of that is cut behind it."""
     stages.restart("settle")
-    subscribe(stages.root, Subscription("t", "plain", tick_ms=1))
     for _ in range(3):
         say(stages, "ack", 2)
     open_table(stages.root, CONSUMER_EVENTS).create_checkpoint()
@@ -175,6 +185,12 @@ def test_a_settle_whose_source_was_cut_begins_anew_with_subscriptions_that_are_m
     assert ("source_cut", "settle") in whats(stages)
     with pytest.raises(VersionGone):
         stages.settle()
+
+
+def test_a_settle_whose_source_was_cut_begins_anew_with_subscriptions_that_are_made_anew(stages: Stages) -> None:
+    """The others go on; what was open of those that acknowledge counts as settled, as the page says."""
+    subscribe(stages.root, Subscription("t", "plain", tick_ms=1))
+    cut_off(stages)
     unsubscribe(stages.root, "t", "s")
     start(stages)
     go(stages)
@@ -184,6 +200,25 @@ def test_a_settle_whose_source_was_cut_begins_anew_with_subscriptions_that_are_m
     go(stages, 61)
     assert came(stages)[b"new", 0] == 2
     assert open_of(stages) == 1
+    assert whats(stages) == set()
+
+
+def test_a_settle_whose_source_was_cut_goes_on_when_all_tables_are_restored_from_one_copy(
+    stages: Stages, tmp_path: Path
+) -> None:
+    """What was acknowledged since the copy is open again; nothing else is."""
+    before, copy = open_of(stages), tmp_path / "copy"
+    copytree(stages.root, copy)
+    cut_off(stages)
+    for table in TABLES:
+        rmtree(path_of(stages.root, table))
+        copytree(path_of(str(copy), table), path_of(stages.root, table))
+    start(stages)
+    go(stages)
+    assert open_of(stages) == before
+    say(stages, "ack", 2)
+    go(stages)
+    assert open_of(stages) == before - 1
     assert whats(stages) == set()
 
 
