@@ -1,6 +1,6 @@
 """Commands, consumers, operators, due times and deaths against a plain model, on the stages as they are.
 
-Ingest, dispatch, settle and the client are the real ones, without a JVM (`tests.support.without_jvm`); they do batches,
+Ingest, dispatch, settle and the client are the real ones, without a JVM (`tests.support.stages`); they do batches,
 and die, in any order. The model holds for each message and subscription what commands said, and says what a batch of
 dispatch makes of each release that it finds. At the end each message was delivered in exactly one round, the last one
 that it got in time, or it was cancelled, or a guard suppressed it, and `outcomes` says the same of each command.
@@ -71,8 +71,8 @@ from tests.support.changed_minds import (
 )
 from tests.support.examined import sound
 from tests.support.operators import Operators
+from tests.support.stages import Stages
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 """Behind any wall clock, by which a release is due."""

@@ -35,8 +35,8 @@ from pipeline.subscriptions.policies import Policies
 from schemas import COMMANDS, CONSUMER_EVENTS, DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST
 from tests.support.examined import wrong
 from tests.support.logentries import Strangers
+from tests.support.stages import Stages
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 LONG = settings.get_profile("default").max_examples < settings().max_examples

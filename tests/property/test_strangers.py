@@ -1,6 +1,6 @@
 """Strangers append rows of any bytes and numbers to the tables that are open to them, beside those who do it right.
 
-Ingest, dispatch, settle and the clients are the real ones, without a JVM (`tests.support.without_jvm`). Whatever is
+Ingest, dispatch, settle and the clients are the real ones, without a JVM (`tests.support.stages`). Whatever is
 appended, no stage ends and no client fails; each row of `inbox` becomes a message or is listed; and what belongs to a
 topic that no stranger names comes as if nobody else were there.
 """
@@ -46,8 +46,8 @@ from schemas import (
 )
 from tests.support import strangers
 from tests.support.examined import wrong
+from tests.support.stages import Stages
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 OWN = "ours"

@@ -18,7 +18,7 @@ from tests.support.changed_minds import Place
 from tests.support.job import Job
 from tests.support.operated import Operated
 from tests.support.spark import session
-from tests.support.without_jvm import Stages
+from tests.support.stages import Stages
 
 PARTS = (
     *("_checkpoints", "cursors", "held", "deliveries", "publications", "rejected_dispatch"),

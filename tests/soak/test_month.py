@@ -25,8 +25,8 @@ from pipeline.maintenance.rounds import Done, maintain
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, DELIVERIES, TABLES
 from tests.support.maintained import vacuum_at_once
+from tests.support.stages import Stages
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages
 
 DAYS, DAILY = int(os.environ.get("DELAYLINE_DAYS", "28")), int(os.environ.get("DELAYLINE_DAILY", "12"))
 STANDING, LOOKS, WEEK = 3, 4, 7

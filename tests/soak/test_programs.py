@@ -28,7 +28,7 @@ from pipeline.delta.deltars import open_table, query
 from schemas import MESSAGES
 from tests.support.modules import ROOT
 from tests.support.program_worker import CODES, ending
-from tests.support.without_jvm import Stages
+from tests.support.stages import Stages
 
 KINDS = (ConsumerType.Shared, ConsumerType.KeyShared, ConsumerType.Failover)
 PROGRAMS, AT_ONCE, KILLED = 21, 4, 5

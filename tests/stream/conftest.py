@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.support import brokers
 from tests.support.spark import session
+from tests.support.worlds import SHELLS, Play
 
 if TYPE_CHECKING:
     from benchmarks.support.kafka import Broker as KafkaBroker
@@ -27,6 +28,13 @@ def spark() -> SparkSession:
 def folder(tmp_path: Path) -> str:
     """A folder for one warehouse."""
     return str(tmp_path / "warehouse")
+
+
+@pytest.fixture(params=SHELLS)
+def play(request: pytest.FixtureRequest) -> Play:
+    """Plays a script here; in `make soak` also on Spark."""
+    found: Play = request.param
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,8 @@ from pipeline.delta.checkpoints import COMMITS
 from pipeline.delta.warehouse import Warehouse
 from schemas import CLOSED, DELIVERIES, HELD, INBOX, MESSAGES, REDELIVERY, Table
 from tests.support.consuming import acknowledging, received, says
-from tests.support.either import WithoutJvm
 from tests.support.stream import Killed, Step, World, append, at, message, subscribe
+from tests.support.worlds import LocalWorld
 
 T0 = 1_700_000_000_000
 SECOND, HOUR = 1_000, 3_600_000
@@ -28,7 +28,7 @@ HIDING = ("settle.cursors", "dispatch.shelved")
 
 
 @dataclass
-class Mortal(WithoutJvm):
+class Mortal(LocalWorld):
     """A world that dies after each step of each batch, once; or after none."""
 
     dies: bool = True

@@ -18,7 +18,6 @@ from pipeline.client.subscribing.seeking import begin_anew
 from pipeline.config.stages import DISPATCH, SCHEDULE
 from schemas import CLOSED, CURSORS, MESSAGES, REJECTED_DISPATCH
 from tests.support.consuming import acknowledging, received, says, standing
-from tests.support.either import Play, either, on_spark, without_jvm
 from tests.support.stream import (
     Step,
     World,
@@ -36,6 +35,7 @@ from tests.support.stream import (
     subscribe,
     void,
 )
+from tests.support.worlds import Play, on_spark, play_here
 
 T0 = 1_700_000_000_000
 SECOND = 1_000
@@ -112,7 +112,6 @@ def rebuilt(world: World) -> None:
     world.rebuild(SCHEDULE, DISPATCH)
 
 
-@either
 def test_what_spark_chose_is_commanded(spark: SparkSession, play: Play) -> None:
     """A join with another table, or the payload, names messages that no condition of the client could."""
 
@@ -149,7 +148,7 @@ def test_what_spark_chose_is_commanded(spark: SparkSession, play: Play) -> None:
 
 @pytest.mark.parametrize(
     ("play", "rebuilds"),
-    [pytest.param(without_jvm, False, id="kept"), pytest.param(on_spark, True, id="rebuilt", marks=pytest.mark.soak)],
+    [pytest.param(play_here, False, id="kept"), pytest.param(on_spark, True, id="rebuilt", marks=pytest.mark.soak)],
 )
 def test_what_is_cancelled_comes_to_nobody_and_what_is_taken_back_comes_once(play: Play, *, rebuilds: bool) -> None:
     """Near, parked, or failed; for one subscription or for all, with and without acknowledgement; the tables tell all.

@@ -22,7 +22,6 @@ from pipeline.dispatch.prepared import PREPARED, PreparedStore
 from pipeline.service.rebuild import reset_settle
 from schemas import DELIVERIES, INBOX, REDELIVERY, REJECTED_DISPATCH, Table
 from tests.support.consuming import acknowledging
-from tests.support.either import EITHER
 from tests.support.stream import (
     Step,
     World,
@@ -40,6 +39,7 @@ from tests.support.stream import (
     void,
 )
 from tests.support.together import Played, play_together
+from tests.support.worlds import SHELLS
 
 T0 = 1_700_000_000_000
 FUTURE = 4_102_444_800_000
@@ -331,7 +331,7 @@ def hours() -> Played:
     return play_together(one_by_one(clockless=without_a_clock, vacuumed=vacuumed))
 
 
-@pytest.fixture(scope="module", params=EITHER)
+@pytest.fixture(scope="module", params=SHELLS)
 def years(request: pytest.FixtureRequest) -> Played:
     """The run of the others."""
     scripts = one_by_one(

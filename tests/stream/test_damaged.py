@@ -16,7 +16,6 @@ from pipeline.client.producing.inbox import Message, send
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE
 from pipeline.delta.deltars import open_table, path_of
 from schemas import DELIVERIES, INBOX, REDELIVERY, SEGMENTS, Table
-from tests.support.either import Play, either, on_spark
 from tests.support.examined import found
 from tests.support.stream import (
     Step,
@@ -31,6 +30,7 @@ from tests.support.stream import (
     stop,
     subscribe,
 )
+from tests.support.worlds import Play, on_spark
 
 T0 = 1_700_000_000_000
 Plant = Callable[[World], None]
@@ -146,7 +146,6 @@ def all_once(*expected: str) -> Step:
     return step
 
 
-@either
 def test_what_is_damaged_is_made_again_by_the_commands_of_the_doctor(play: Play) -> None:
     """Several faults at a time, of several stages."""
     play(

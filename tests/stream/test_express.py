@@ -11,7 +11,6 @@ from pipeline.client.insight.pending import pending
 from pipeline.config.settings import MINUTE_MS, Settings
 from pipeline.config.stages import INGEST, SCHEDULE, STAGES
 from schemas import DELIVERIES, REDELIVERY, SEGMENTS
-from tests.support.either import Play, either, on_spark
 from tests.support.stream import (
     Step,
     World,
@@ -23,6 +22,7 @@ from tests.support.stream import (
     restart,
     subscribe,
 )
+from tests.support.worlds import Play, on_spark
 
 T0 = 1_700_000_000_000
 EXPRESS_MS = 5_000
@@ -122,7 +122,6 @@ def complete(world: World) -> None:
     assert len(positions) == len(set(positions))
 
 
-@either
 def test_each_message_comes_once_by_one_way_whatever_is_killed_or_lost(play: Play) -> None:
     """A rebuild of any stage knows what went past the schedule, also in the middle of a batch, and with all gone."""
     complete(play(course(STEPS, LATER, lost=True), Settings(express_ms=EXPRESS_MS)))
@@ -135,7 +134,6 @@ def test_the_bound_of_a_batch_is_in_its_plan(bound: int) -> None:
     complete(on_spark(course(STEPS, LATER, express_ms=bound), Settings(express_ms=EXPRESS_MS)))
 
 
-@either
 def test_a_batch_that_is_due_at_once_leaves_the_schedule_alone(play: Play) -> None:
     """Nothing is written for the schedule; a marker says a minute later that the ledgers are addressed."""
     ledgers: list[int] = []

@@ -19,7 +19,6 @@ from pipeline.config.stages import DISPATCH
 from pipeline.doctor.examine import examine
 from schemas import REJECTED_DISPATCH
 from tests.support.consuming import acknowledging, held_back, payloads_open, received, says
-from tests.support.either import Play, either
 from tests.support.stream import (
     Step,
     World,
@@ -34,6 +33,7 @@ from tests.support.stream import (
     same,
     subscribe,
 )
+from tests.support.worlds import Play
 
 T0 = 1_700_000_000_000
 SECOND = 1_000
@@ -205,7 +205,6 @@ def test_what_is_paid_by_its_time_is_not_delivered_whatever_dies(
     assert states == ["published", "suppressed", "settled"]
 
 
-@either
 def test_a_guard_that_fails_holds_what_it_guards_until_it_does_not(play: Play) -> None:
     """Its table is gone; then it is back, and what is paid meanwhile is not delivered. Other guards take over at once.
 
@@ -260,7 +259,6 @@ def test_a_guard_that_fails_holds_what_it_guards_until_it_does_not(play: Play) -
 POISON = ("dispatch.written", "dispatch.rejected_dispatch", "dispatch.shelved", "dispatch.held")
 
 
-@either
 def test_a_message_on_which_a_guard_fails_waits_alone_whatever_dies(play: Play) -> None:
     """The others come at their time, and it comes when the guard can be evaluated on it."""
     steps: list[Step] = [*beginning(), guarded("CAST(message_key AS BIGINT) < 100"), advance(T0)]

@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from pipeline.config.stages import SCHEDULE, STAGES
 from pipeline.service.run import start
 from schemas import DELIVERIES
-from tests.support.either import on_spark
 from tests.support.stream import (
     Step,
     World,
@@ -32,6 +31,7 @@ from tests.support.stream import (
     unsubscribe,
 )
 from tests.support.together import Played, play_together
+from tests.support.worlds import on_spark
 
 T0 = 1_700_000_000_000
 MINUTE = 60_000

@@ -11,7 +11,6 @@ from functools import cache, partial
 from pipeline.config.options import Watch
 from pipeline.config.stages import STAGES
 from schemas import DELIVERIES, PUBLICATIONS, REDELIVERY, REJECTED_INGEST
-from tests.support.either import on_spark
 from tests.support.stream import (
     Step,
     World,
@@ -26,6 +25,7 @@ from tests.support.stream import (
     subscribe,
 )
 from tests.support.together import Played, play_together
+from tests.support.worlds import on_spark
 
 T0 = 1_700_000_000_000 // 512 * 512
 DAY = 86_400_000

@@ -12,7 +12,6 @@ from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config.settings import Settings
 from pipeline.config.stages import DISPATCH
 from tests.support.consuming import acknowledging, held_back
-from tests.support.either import Play, on_spark, without_jvm
 from tests.support.stream import (
     Step,
     World,
@@ -26,6 +25,7 @@ from tests.support.stream import (
     same,
     subscribe,
 )
+from tests.support.worlds import Play, on_spark, play_here
 
 T0 = 1_700_000_000_000
 SECOND = 1_000
@@ -100,7 +100,7 @@ def spreading(begin: int) -> list[Step]:
 @pytest.mark.parametrize(
     ("play", "holds_back", "lets_go"),
     [
-        pytest.param(without_jvm, ("dispatch.shelved",), ("dispatch.shelved",), id="few"),
+        pytest.param(play_here, ("dispatch.shelved",), ("dispatch.shelved",), id="few"),
         pytest.param(on_spark, DEATHS, DEATHS, id="all", marks=pytest.mark.soak),
     ],
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pipeline.client.insight.pending import pending
 from pipeline.delta import deltars
 from schemas import DELIVERIES, MESSAGES
-from tests.support.either import Play, either
 from tests.support.stream import World, advance, append, check, message, subscribe
+from tests.support.worlds import Play
 
 T0 = 1_700_000_000_000
 HOUR = 3_600_000
@@ -28,7 +28,6 @@ def sql(world: World) -> list[tuple[str, int, int]]:
     return [(row["name"], row["count"], round(row["next_due"].timestamp() * 1_000)) for row in rows]
 
 
-@either
 def test_pending_agrees_with_sql_over_the_tables_at_every_step(play: Play) -> None:
     """Near, parked, released and late: the count from three narrow columns is that of the join of positions."""
     counts: list[list[int]] = []

@@ -10,9 +10,9 @@ from deltalake import write_deltalake
 
 from pipeline.delta.views import rejected
 from schemas import COMMANDS, CONSUMER_EVENTS, DELIVERIES, INBOX, MESSAGES, SUBSCRIPTIONS
-from tests.support.either import Play, either
 from tests.support.spark import session
 from tests.support.stream import World, advance, append, check, delivered, message, restart, subscribe
+from tests.support.worlds import Play
 
 T0 = 1_700_000_000_000
 MICROS = 1_000
@@ -86,7 +86,6 @@ def append_no_texts(world: World) -> None:
         frame.write.format("delta").mode("append").save(f"{world.warehouse.root}/{name}")
 
 
-@either
 def test_poisoned_rows_are_delivered_or_rejected_and_the_counts_add_up(play: Play) -> None:
     """Far times, empty rows, odd names, texts that are none, a payload of 10 MB beside good rows; then life goes on."""
     sent = [*GOOD, *BAD]

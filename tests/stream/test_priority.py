@@ -11,8 +11,8 @@ from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config.settings import Settings
 from schemas import DELIVERIES
-from tests.support.either import Play, on_spark, without_jvm
 from tests.support.stream import World, advance, append, check, kill_after, message, restart, subscribe
+from tests.support.worlds import Play, on_spark, play_here
 
 T0 = 1_700_000_000_000
 BUCKET = 1_024
@@ -38,7 +38,7 @@ def got(world: World, name: str) -> list[str]:
 @pytest.mark.parametrize(
     ("play", "settings"),
     [
-        pytest.param(without_jvm, Settings(), id="driver"),
+        pytest.param(play_here, Settings(), id="driver"),
         pytest.param(partial(on_spark, stores=2), Settings(driver_rows=0), id="spark", marks=pytest.mark.soak),
     ],
 )

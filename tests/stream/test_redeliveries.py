@@ -25,11 +25,11 @@ from schemas import CLOSED, DELIVERIES, INBOX, REJECTED_SETTLE
 from state import Condition
 from tests.support.consumed import SetClock, drained
 from tests.support.consuming import acknowledging, payloads_open, received, says, standing
-from tests.support.either import EITHER
 from tests.support.modules import ROOT
 from tests.support.spark import session
 from tests.support.stream import Step, World, advance, append, check, message, restart
 from tests.support.together import Played, play_together
+from tests.support.worlds import SHELLS
 
 T0 = 1_700_000_000_000
 SECOND = 1_000
@@ -241,7 +241,7 @@ def by_streams(topic: str) -> list[Step]:
     ]
 
 
-@pytest.fixture(scope="module", params=EITHER)
+@pytest.fixture(scope="module", params=SHELLS)
 def minute(request: pytest.FixtureRequest) -> Played:
     """The run."""
     scripts = {"failing": failing, "late": late, "consuming": consuming, "by streams": by_streams}

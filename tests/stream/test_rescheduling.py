@@ -16,7 +16,6 @@ from pipeline.config.stages import DISPATCH, SCHEDULE
 from schemas import CURSORS, REJECTED_DISPATCH
 from state.cursor_bytes import read_block
 from tests.support.consuming import acknowledging, deliveries, received, says, standing
-from tests.support.either import Play, either
 from tests.support.stream import (
     Step,
     World,
@@ -32,6 +31,7 @@ from tests.support.stream import (
     same,
     subscribe,
 )
+from tests.support.worlds import Play
 
 T0 = 1_700_000_000_000
 SECOND = 1_000
@@ -191,7 +191,6 @@ def comes() -> list[Step]:
     ]
 
 
-@either
 def test_what_gets_another_due_time_comes_then_and_once(play: Play) -> None:
     """Earlier, later, twice, and back again; near, parked, or failed; with and without acknowledgement."""
     world = play([*commanded(), *comes()])

@@ -19,7 +19,6 @@ from pipeline.config.stages import DISPATCH, SCHEDULE
 from pipeline.delta import deltars
 from pipeline.dispatch.prepared import PreparedStore
 from schemas import DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, SEGMENTS
-from tests.support.either import EITHER
 from tests.support.retries import Again, again, came, close, put_back
 from tests.support.stream import (
     Step,
@@ -36,6 +35,7 @@ from tests.support.stream import (
     subscribe,
 )
 from tests.support.together import Played, play_together
+from tests.support.worlds import SHELLS
 
 T0 = 1_700_000_000_000
 MINUTE, HOUR = 60_000, 3_600_000
@@ -291,7 +291,7 @@ def dispatch_rebuilt(topic: str) -> list[Step]:
     ]
 
 
-@pytest.fixture(scope="module", params=EITHER)
+@pytest.fixture(scope="module", params=SHELLS)
 def day(request: pytest.FixtureRequest) -> Played:
     """The run in which the schedule has something to show."""
     scripts: dict[str, Callable[[str], list[Step]]] = {
@@ -303,7 +303,7 @@ def day(request: pytest.FixtureRequest) -> Played:
     return play_together({name: script(name) for name, script in scripts.items()}, play=request.param)
 
 
-@pytest.fixture(scope="module", params=EITHER)
+@pytest.fixture(scope="module", params=SHELLS)
 def night(request: pytest.FixtureRequest) -> Played:
     """The run of the others."""
     scripts: dict[str, Callable[[str], list[Step]]] = {

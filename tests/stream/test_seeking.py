@@ -18,7 +18,6 @@ from pipeline.client.subscribing.seeking import begin_anew
 from pipeline.config.stages import SCHEDULE
 from schemas import DELIVERIES, MESSAGES
 from tests.support.consuming import acknowledging, says, standing
-from tests.support.either import EITHER
 from tests.support.stream import (
     Step,
     World,
@@ -33,6 +32,7 @@ from tests.support.stream import (
     void,
 )
 from tests.support.together import Played, play_together
+from tests.support.worlds import SHELLS
 
 T0 = 1_700_000_000_000
 MINUTE = 60_000
@@ -177,7 +177,7 @@ def clearing(topic: str) -> list[Step]:
     ]
 
 
-@pytest.fixture(scope="module", params=EITHER)
+@pytest.fixture(scope="module", params=SHELLS)
 def day(request: pytest.FixtureRequest) -> Played:
     """The run."""
     scripts = {"place": from_a_place("place", "ingest.segments"), "clearing": clearing("clearing")}

@@ -13,8 +13,8 @@ import pytest
 
 from schemas import CLOSED, CURSORS, INBOX, REJECTED_SETTLE, SEGMENTS
 from tests.support.consuming import acknowledging, payloads_open, received, said, says, standing
-from tests.support.either import EITHER
 from tests.support.stream import Step, World, advance, append, check, message, restart, subscribe, unsubscribe
+from tests.support.worlds import SHELLS
 
 T0 = 1_700_000_000_000
 SECOND = 1_000
@@ -53,7 +53,7 @@ def said_wrongly() -> Step:
     )
 
 
-@pytest.fixture(scope="module", params=EITHER)
+@pytest.fixture(scope="module", params=SHELLS)
 def day(request: pytest.FixtureRequest) -> Day:
     """The run."""
     found: dict[str, Any] = {}

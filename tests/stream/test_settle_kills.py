@@ -12,7 +12,6 @@ import pytest
 from pipeline.config.stages import SETTLE
 from schemas import CLOSED, DELIVERIES, INBOX, REJECTED_SETTLE, SEGMENTS, Table
 from tests.support.consuming import acknowledging, says, standing
-from tests.support.either import Play, either, on_spark, without_jvm
 from tests.support.stream import (
     Step,
     World,
@@ -24,6 +23,7 @@ from tests.support.stream import (
     restart,
     revive,
 )
+from tests.support.worlds import Play, on_spark, play_here
 
 T0 = 1_700_000_000_000
 SECOND = 1_000
@@ -89,7 +89,7 @@ def again(following: str | None, *, lost: bool) -> list[Step]:
 @cache
 def unkilled() -> World:
     """The run that nobody disturbed; on Spark it would be the same."""
-    return without_jvm(script())
+    return play_here(script())
 
 
 def facts(world: World, table: Table, *left_out: str) -> list[tuple[str, ...]]:
@@ -112,7 +112,6 @@ def same_as_unkilled(world: World) -> None:
     assert facts(world, DELIVERIES, "batch_id") == facts(unkilled(), DELIVERIES, "batch_id")
 
 
-@either
 def test_kills_between_all_commits_of_settle_change_nothing(play: Play) -> None:
     """It dies after one step after the other, as a process of its own, and comes back."""
     same_as_unkilled(play(script(BOUNDARIES)))

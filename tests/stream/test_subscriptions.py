@@ -20,7 +20,6 @@ from pipeline.config.session import PARTITIONS
 from pipeline.config.settings import Settings
 from pipeline.schedule import keys
 from schemas import DELIVERIES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS
-from tests.support.either import on_spark
 from tests.support.stream import (
     Step,
     World,
@@ -36,6 +35,7 @@ from tests.support.stream import (
     unsubscribe,
 )
 from tests.support.together import Played, play_together
+from tests.support.worlds import on_spark
 
 T0 = 1_700_000_000_000 // 32_768 * 32_768
 SOON = T0 + 5_000

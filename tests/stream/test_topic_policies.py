@@ -9,8 +9,8 @@ from pipeline.client.subscribing.policysetting import followed_since, set_policy
 from pipeline.config.settings import Settings
 from pipeline.delta import deltars
 from schemas import DELIVERIES, REJECTED_INGEST, SUBSCRIPTIONS
-from tests.support.either import Play, either
 from tests.support.stream import Step, World, advance, append, check, kill_after, message, restart, subscribe
+from tests.support.worlds import Play
 
 T0 = 1_700_000_000_000
 SECOND = 1_000
@@ -40,7 +40,6 @@ def came(world: World) -> dict[str, int]:
     return found
 
 
-@either
 def test_delays_follow_the_policies_of_the_batch_that_took_a_message(play: Play) -> None:
     """Ingest dies when it has noted what a batch is made with; other policies, set meanwhile, count for the next one.
 

@@ -15,7 +15,7 @@ from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTL
 from pipeline.service import clock, startup
 from pipeline.service.clock import LiveInstants
 from pipeline.service.run import a_step_ahead, taking_in
-from tests.support.without_jvm import Stages
+from tests.support.stages import Stages
 
 
 @dataclass

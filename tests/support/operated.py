@@ -1,6 +1,6 @@
 """What operators, clocks and deaths do to the stages, against a plain model: each message comes once.
 
-Ingest, dispatch, settle and maintenance are the real ones, without a JVM (`tests.support.without_jvm`). Stages die,
+Ingest, dispatch, settle and maintenance are the real ones, without a JVM (`tests.support.stages`). Stages die,
 stay away for hours and days, are copied and put back; others merge files, add columns and write what they may; the
 clock is set, or its machine sleeps.
 """
@@ -30,8 +30,8 @@ from tests.support.changed_minds import OF_DISPATCH, OF_INGEST, OF_SETTLE, Place
 from tests.support.examined import wrong
 from tests.support.job import Clocks, Job
 from tests.support.operators import Operators
+from tests.support.stages import VIRTUAL, Stages
 from tests.support.stream import at, message
-from tests.support.without_jvm import VIRTUAL, Stages
 
 T0 = 1_700_000_000_000
 NAMES = ("plain", "s")

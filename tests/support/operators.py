@@ -33,7 +33,7 @@ from schemas import (
     Table,
 )
 from tests.support.maintained import sharply
-from tests.support.without_jvm import Stages
+from tests.support.stages import Stages
 
 _TABLES = (INBOX, HELD, SEGMENTS, REDELIVERY, DELIVERIES, CURSORS, CLOSED, CONSUMER_EVENTS, REJECTED_DISPATCH)
 _MERGED = (INBOX, SUBSCRIPTIONS, DELIVERIES, PUBLICATIONS, REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SETTLE)

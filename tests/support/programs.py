@@ -30,7 +30,7 @@ from pipeline.config.wallclock import wall_ms
 from pipeline.subscriptions.incarnations import Name
 from tests.support.consumed import SetClock
 from tests.support.programmed import Ledger, Life, Notes
-from tests.support.without_jvm import Stages
+from tests.support.stages import Stages
 
 STEP_MS = 400
 LONGEST_S = 20.0

@@ -11,8 +11,8 @@ from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, MESSAGES, Table
+from tests.support.stages import Stages
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 """When the messages come, ms UTC; they are due at once."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from pipeline.config.settings import Settings
-from tests.support.either import Play, on_spark
 from tests.support.stream import Advance, Append, Kill, Restart, Step, World
+from tests.support.worlds import Play, on_spark
 
 Script = deque[tuple[str, Step]]
 FAILURES = (Exception, pytest.fail.Exception)

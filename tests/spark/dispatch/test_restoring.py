@@ -31,8 +31,8 @@ from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark, raise_to
 from schemas import CONSUMER_EVENTS, DELIVERIES, HELD, REJECTED_DISPATCH, Table
 from tests.support.examined import sound, wrong
+from tests.support.stages import VIRTUAL, Stages
 from tests.support.stream import at, message
-from tests.support.without_jvm import VIRTUAL, Stages
 
 T0 = 2_000_000_000_000
 SECOND = 1_000

@@ -14,8 +14,8 @@ from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.policies import Policies
 from schemas import DELIVERIES
+from tests.support.stages import Stages
 from tests.support.stream import message
-from tests.support.without_jvm import Stages
 
 T0, SECOND, HOUR = 2_000_000_000_000, 1_000, 3_600_000
 RATE = 10

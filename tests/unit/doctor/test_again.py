@@ -26,8 +26,8 @@ from schemas import CONSUMER_EVENTS, CURSORS, DELIVERIES, HELD, REDELIVERY, SEGM
 from tests.support.examined import found as all_found
 from tests.support.invoked import invoke
 from tests.support.released import release, rows, say
+from tests.support.stages import Stages
 from tests.support.stream import message
-from tests.support.without_jvm import Stages
 
 
 @pytest.fixture

@@ -42,8 +42,8 @@ from schemas import (
     Table,
 )
 from tests.support.released import rows, say
+from tests.support.stages import Stages
 from tests.support.stream import message
-from tests.support.without_jvm import Stages
 from tests.unit.doctor.test_again import begun, came, findings, go, open_of, whats
 from tests.unit.doctor.test_settle import later
 

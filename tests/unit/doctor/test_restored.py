@@ -22,8 +22,8 @@ from pipeline.delta.logs.restored import TableRestored
 from pipeline.delta.tables import check_restored
 from pipeline.storage.files import Files
 from schemas import CURSORS, DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
+from tests.support.stages import Stages
 from tests.support.stream import message
-from tests.support.without_jvm import Stages
 from tests.unit.doctor.test_again import begun, came, findings, go, whats
 
 WRITTEN = [MESSAGES, SEGMENTS, REDELIVERY, DELIVERIES, PUBLICATIONS, CURSORS]

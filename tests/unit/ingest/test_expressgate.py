@@ -15,8 +15,8 @@ from pipeline.delta.deltars import open_table, query
 from pipeline.ingest.expressgate import ExpressGate
 from schemas import REDELIVERY
 from tests.support.job import Clocks
+from tests.support.stages import Stages
 from tests.support.stream import message
-from tests.support.without_jvm import Stages
 
 T0 = 1_700_000_000_000
 BOUND = T0 + 5_000

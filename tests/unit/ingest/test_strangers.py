@@ -24,8 +24,8 @@ from pipeline.storage.files import Files
 from schemas import INBOX, MESSAGES, REJECTED_INGEST
 from tests.support.examined import wrong
 from tests.support.forged import INFO, add, file_of, version
+from tests.support.stages import Stages
 from tests.support.stream import message
-from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 GOOD = "good.parquet"

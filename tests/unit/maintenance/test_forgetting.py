@@ -38,8 +38,8 @@ from pipeline.subscriptions.incarnations import (
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark
 from schemas import CONSUMER_EVENTS, LEFT, MESSAGES, SEGMENTS, SUBSCRIPTIONS
+from tests.support.stages import Stages
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 NAMES = [("t", "a"), ("t", "b"), ("u", "a")]

@@ -26,8 +26,8 @@ from pipeline.maintenance.retention import raise_mark
 from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
 from schemas import DELIVERIES, HELD
+from tests.support.stages import Stages
 from tests.support.stream import message
-from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 HOUR = 3_600 * SECOND_MS

@@ -22,8 +22,8 @@ from pipeline.maintenance.readers import settled_upto, unread_from
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, REDELIVERY, SEGMENTS
 from tests.support.maintained import shorten_logs
+from tests.support.stages import Stages
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 

@@ -20,8 +20,8 @@ from pipeline.service.takeover import take_over_dispatch
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.policies import Policies
 from schemas import DELIVERIES, REDELIVERY
+from tests.support.stages import VIRTUAL, Stages
 from tests.support.stream import message
-from tests.support.without_jvm import VIRTUAL, Stages
 
 T0 = 1_700_000_000_000
 

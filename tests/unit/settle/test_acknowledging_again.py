@@ -15,8 +15,8 @@ from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.subscriptions.cursors import NEWEST, by_name
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, CURSORS, MESSAGES
+from tests.support.stages import Stages
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 

@@ -17,7 +17,7 @@ from pipeline.delta.deltars import open_table
 from pipeline.settle.stage import Settle
 from schemas import CURSORS, SEGMENTS
 from tests.support.released import T0, released, say
-from tests.support.without_jvm import Stages
+from tests.support.stages import Stages
 
 """Behind any wall clock, by which a release is due."""
 TOMORROW, DELAY_MS = T0 + 86_400_000, 7_000

@@ -23,8 +23,8 @@ from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, CURSORS, INBOX, REDELIVERY, SEGMENTS, Table
 from tests.support.examined import wrong
 from tests.support.released import released, say
+from tests.support.stages import Stages
 from tests.support.stream import Killed, at, message
-from tests.support.without_jvm import Stages
 
 COMES_AGAIN, GIVEN_UP = Policies(ack=True, retry_min_ms=60_000), Policies(ack=True, max_redeliveries=0)
 LATER = ("segments", "closed", "consumer_events")

@@ -25,8 +25,8 @@ from pipeline.subscriptions.policies import Policies
 from schemas import COMMANDS, CONSUMER_EVENTS, INBOX, MESSAGES
 from tests.support.examined import found, wrong
 from tests.support.forged import INFO, version
+from tests.support.stages import Stages
 from tests.support.stream import Killed, at, message
-from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 """Behind any wall clock, by which a release is due."""

@@ -23,8 +23,8 @@ from pipeline.delta.deltars import append, open_table, path_of, rows_of
 from pipeline.subscriptions.policies import Policies
 from schemas import COMMANDS, CONSUMER_EVENTS, DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, Table
 from tests.support.examined import wrong
+from tests.support.stages import Stages
 from tests.support.stream import at, message
-from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 FOLLOWED = [CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH, COMMANDS]

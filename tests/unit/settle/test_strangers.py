@@ -17,8 +17,8 @@ from pipeline.storage.files import Files
 from schemas import COMMANDS, CONSUMER_EVENTS, DELIVERIES, REJECTED_SETTLE, Table
 from tests.support.forged import INFO, add, file_of, version
 from tests.support.released import event, released
+from tests.support.stages import Stages
 from tests.support.stream import message
-from tests.support.without_jvm import Stages
 
 
 @pytest.fixture

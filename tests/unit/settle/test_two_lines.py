@@ -13,8 +13,8 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.doctor.examine import examine
 from schemas import DELIVERIES, REJECTED_INGEST, SUBSCRIPTIONS
+from tests.support.stages import Stages
 from tests.support.stream import message
-from tests.support.without_jvm import Stages
 
 T0 = 2_000_000_000_000
 LAST = {"max_redeliveries": "1"}

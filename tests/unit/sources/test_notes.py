@@ -27,7 +27,7 @@ from pipeline.subscriptions.sourcenotes import SourceState, source_states
 from schemas import INBOX
 from tests.support.examined import found
 from tests.support.forged import version
-from tests.support.without_jvm import Stages
+from tests.support.stages import Stages
 
 FILES = Files()
 

@@ -17,7 +17,7 @@ from pipeline.subscriptions.incarnations import Subscription as Line
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.registry import Registered, Registry
 from schemas import SUBSCRIPTIONS
-from tests.support.without_jvm import Stages
+from tests.support.stages import Stages
 
 MANY = 20
 

@@ -1,8 +1,9 @@
-"""Scripts whose steps need nothing of Spark: `make test` plays them without a JVM, `make soak` on Spark.
+"""The shells in which scripts of stages are played: in this process without a JVM, and on Spark.
 
-They are about what the bodies of stages decide; Spark calls these in the same order either way. An instant takes a
-tenth of the time without it. A script that asks for Spark there fails: with `driver_rows` of 0, for instance. Only a
-rebuild is done by the session of the tests either way.
+A script whose steps need nothing of Spark is played here by `make test`, and on Spark by `make soak`. Such scripts are
+about what the bodies of stages decide; Spark calls these in the same order either way. An instant takes a tenth of the
+time here. A script that asks for Spark here fails: with `driver_rows` of 0, for instance. Only a rebuild is done by the
+session of the tests either way.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from pipeline.config.settings import Clock, Settings, VirtualClock
 from pipeline.config.stages import ALL_STAGES
 from pipeline.delta.warehouse import Warehouse
 from tests.support.spark import session
+from tests.support.stages import Stages
 from tests.support.stream import Step, World, play, take
-from tests.support.without_jvm import Stages
 
 
 @dataclass
-class WithoutJvm(World):
+class LocalWorld(World):
     """A world whose stages need no JVM.
 
     Each batch of dispatch has the present instant; on Spark one that only has new rows has the instant of the batch
@@ -104,10 +105,10 @@ class WithoutJvm(World):
         return True
 
 
-def without_jvm(steps: Sequence[Step], settings: Settings | None = None) -> World:
+def play_here(steps: Sequence[Step], settings: Settings | None = None) -> World:
     """Play a script in a new warehouse, without a JVM."""
     options = Options(VirtualClock(), settings or Settings())
-    world = WithoutJvm(Warehouse(str(Path(mkdtemp()) / "warehouse")), options)
+    world = LocalWorld(Warehouse(str(Path(mkdtemp()) / "warehouse")), options)
     take(world, steps)
     return world
 
@@ -119,10 +120,8 @@ def on_spark(steps: Sequence[Step], settings: Settings | None = None, stores: in
 
 Play = Callable[..., World]
 """One of the two: it takes the steps, and settings if they are not the usual ones."""
-EITHER = [
-    pytest.param(without_jvm, id="without-jvm"),
+SHELLS = [
+    pytest.param(play_here, id="here"),
     pytest.param(on_spark, id="spark", marks=pytest.mark.soak),
 ]
-"""Both."""
-either = pytest.mark.parametrize("play", EITHER)
-"""For a test with an argument `play`."""
+"""Both, for a fixture; `tests/stream/conftest.py` has `play`."""
