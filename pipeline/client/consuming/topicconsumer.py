@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 from collections.abc import Callable
 
@@ -12,44 +11,21 @@ from deltalake.exceptions import DeltaError
 from pipeline.client.consuming.messagetracker import MessageTracker
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.received import Received
-from pipeline.client.consuming.slotfetcher import Logs, SlotFetcher
+from pipeline.client.consuming.slotassignment import NO_SESSION, SlotAssignment
+from pipeline.client.consuming.slotfetcher import Logs
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.tables.events import EventRows
 from pipeline.client.tables.rows import Key, Rows
 from pipeline.config.errors import AlreadySubscribed, PipelineError, VersionGone
 from pipeline.subscriptions.incarnations import Name
-from state import LeaseKind, LeaseMember, LeaseReplay, LeaseTiming, Positions
-from state.lease_events import (
-    Active,
-    Announced,
-    Append,
-    Busy,
-    Drain,
-    Drained,
-    Drop,
-    Ended,
-    Event,
-    Handed,
-    Instruction,
-    Leave,
-    Looked,
-    Paced,
-    Rebased,
-    Resume,
-    Take,
-)
+from state import LeaseReplay, Positions
+from state.lease_events import Active, Busy, Event, Instruction, Looked, Rebased
 
 _LOG = logging.getLogger(__name__)
 _ASK_MS = 500
 """Between two questions whether settle knows the subscription by now."""
 _LIFE_MS = 5_000
 """Between two questions whether the subscription has begun another life. All consumers of a process ask together."""
-_CALM_MS = 60_000
-"""Commits were often for so long: leases are as they were in the beginning."""
-_SESSION_BITS, _NO_SESSION = 62, 0
-_USUAL = LeaseTiming()
-_AWAITED = (LeaseKind.CLAIM, LeaseKind.RELEASE, LeaseKind.LEAVE)
-"""Rows of leases for which a slot waits that nobody has."""
 
 
 class TopicConsumer:
@@ -82,27 +58,23 @@ class TopicConsumer:
         self.active: Callable[[bool], None] = lambda _: None
         self.served: Callable[[], bool] = lambda: False
         self._key: Key = (topic, subscription, 0)
-        self._member: LeaseMember | None = None
-        self._fetcher: SlotFetcher | None = None
-        self._draining: set[int] = set()
-        self._resumed: set[int] = set()
+        self._slots: SlotAssignment | None = None
         self._asked_at: int | None = None
         self._lives = -1
-        self._closed, self._rare_at = logs.closed.changes, 0
+        self._closed = logs.closed.changes
         self._left = False
 
     @property
     def owns(self) -> bool:
         """Whether it has a slot."""
-        return self._member is not None and bool(self._member.slots)
+        slots = self._slots
+        return slots is not None and bool(slots.member.slots)
 
     @property
     def holder(self) -> str | None:
         """Who has the exclusive subscription by the log, whether that consumer lives or not."""
-        member = self._member
-        owner = None if member is None else member.replay.slots[0].owner
-        peer = None if member is None or owner is None else member.replay.peers.get(owner)
-        return None if peer is None else peer.consumer
+        slots = self._slots
+        return None if slots is None else slots.owner(0)
 
     @property
     def named(self) -> Name:
@@ -112,46 +84,40 @@ class TopicConsumer:
     @property
     def key(self) -> Key | None:
         """The life of the subscription in which it is; None: in none."""
-        return None if self._fetcher is None else self._key
+        return None if self._slots is None else self._key
 
     @property
     def oldest(self) -> int | None:
         """The version of `deliveries` up to which it has read all; None: it reads nothing."""
-        return None if self._fetcher is None else self._fetcher.oldest
+        return None if self._slots is None else self._slots.fetcher.oldest
 
     def turn(self) -> None:
         """Do what is to be done now: the logs were read to their ends."""
         if self._left or (self.failure and not self._comes_back()):
             return
-        if (self._member is None and not self._join()) or self._lives_anew():
+        if (self._slots is None and not self._join()) or self._lives_anew():
             return
-        member, fetcher = self._member, self._fetcher
-        assert member is not None  # noqa: S101 - it has joined
-        assert fetcher is not None  # noqa: S101 - the same
-        replay = self._replay()
-        if replay is None:
+        slots, replay = self._slots, self._replay()
+        if slots is None or replay is None:
             return
         now = self._logs.clock.now()
         with self.lock:
             self.tracker.count(now)
             self._drop_closed()
-            self.tracker.forget(fetcher.lost)
             who = self.topic, self.subscription, self.options.consumer_name
             self.tracker.stats.tell(now, who, self.tracker.queue.size, self.tracker.unacked)
-            fetcher.again(replay, self.tracker.holding, self._resumed)
-        self._resumed = set()
-        fetcher.begin_backlogs(self._event_rows)
-        events: list[Event] = [] if replay is member.replay else [Rebased(replay)]
-        events += self._paced(member.timing, now)
-        rows, says = self._fill(fetcher)
-        events += says + self._progress()
-        self._obey(fetcher, member.handle(self._logs.clock.now(), *events, Looked()))
+            slots.read_again(replay)
+        slots.fetcher.begin_backlogs(slots.event_rows)
+        events: list[Event] = [] if replay is slots.member.replay else [Rebased(replay)]
+        events += slots.paced(now)
+        rows, says = self._fill(slots)
+        self._notice(slots.handle(*events, *says, *slots.progress(), Looked()))
         self._put(rows)
 
     def settle_in(self, life: int, positions: Positions) -> None:
         """Messages are done with in a life that has begun, and of which this consumer has not heard yet."""
         if life > max(self.life, self.over):
-            event_rows = EventRows((*self.named, life), self.options.consumer_name, _NO_SESSION)
+            event_rows = EventRows((*self.named, life), self.options.consumer_name, NO_SESSION)
             self._logs.writer.add(event_rows.acks(positions, self._logs.clock.wall()))
 
     def holds(self, message: Received) -> bool:
@@ -165,10 +131,8 @@ class TopicConsumer:
             if self.tracker.event_rows is None and self.tracker.has_acks:
                 self._find_event_rows()
             self.tracker.count(self._logs.clock.now())
-        member, fetcher = self._member, self._fetcher
-        if member is None or fetcher is None:
-            return
-        self._obey(fetcher, member.handle(self._logs.clock.now(), Handed(self.tracker.upto), Leave()))
+        if self._slots is not None:
+            self._notice(self._slots.leave())
 
     def _find_event_rows(self) -> None:
         """It has not joined, and was told of messages by their ids: they are of the newest life."""
@@ -178,7 +142,7 @@ class TopicConsumer:
             _LOG.warning("%s/%s: what was acknowledged by ids is not said: %s", *self.named, error)
         else:
             self.tracker.event_rows = (
-                None if life is None else EventRows((*self.named, life), self.options.consumer_name, _NO_SESSION)
+                None if life is None else EventRows((*self.named, life), self.options.consumer_name, NO_SESSION)
             )
 
     # ---- joining
@@ -198,8 +162,7 @@ class TopicConsumer:
         replay = self._replay()
         if replay is None:
             return False
-        self._fetcher = SlotFetcher(self._logs, self._key, self.options.kind, len(replay.slots))
-        self._begin_session(replay)
+        self._slots = SlotAssignment(self._logs, self._key, self.options, replay, self.tracker, self.lock)
         with self.lock:
             self.life = self._key[2]
             self.lock.notify_all()
@@ -254,12 +217,6 @@ class TopicConsumer:
         with self.lock:
             self.lock.notify_all()
 
-    def _begin_session(self, replay: LeaseReplay) -> None:
-        options, session = self.options, secrets.randbits(_SESSION_BITS)
-        self._member = LeaseMember(replay, options.consumer_name, session, options.kind, _USUAL, options.priority)
-        self._event_rows = EventRows(self._key, options.consumer_name, session)
-        self.tracker.event_rows = self._event_rows
-
     def _replay(self) -> LeaseReplay | None:
         try:
             return self._logs.replay(self._key)
@@ -271,24 +228,23 @@ class TopicConsumer:
         with self.lock:
             self.tracker.clear()
             self.life = 0
-        self._member, self._fetcher, self._asked_at = None, None, None
-        self._draining, self._resumed = set(), set()
+        self._slots, self._asked_at = None, None
 
     # ---- what happens
 
     def _may(self, slot: int, now: int) -> bool:
-        member = self._member
-        return member is not None and member.may_hand_out(slot, now)
+        slots = self._slots
+        return slots is not None and slots.member.may_hand_out(slot, now)
 
-    def _fill(self, fetcher: SlotFetcher) -> tuple[list[Rows], list[Event]]:
+    def _fill(self, slots: SlotAssignment) -> tuple[list[Rows], list[Event]]:
         """Read ahead; give the rows, and what the lease is to be told before they may be handed out."""
         found: list[Rows] = []
         events: list[Event] = []
         room = max(1, self.options.receiver_queue_size) - self.tracker.queue.size
         if room <= 0 and self.tracker.is_paused:
-            return list(fetcher.redeliveries()), events
+            return list(slots.fetcher.redeliveries()), events
         while room > 0:
-            rows, says = fetcher.next()
+            rows, says = slots.fetcher.next()
             events += says
             if rows is None:
                 break
@@ -306,67 +262,20 @@ class TopicConsumer:
             self.tracker.queue.keep(lambda rows: closed.without(self._key, rows))
 
     def _put(self, parts: list[Rows]) -> None:
-        member = self._member
-        mine = set() if member is None else set(member.slots) - self._draining
+        mine = set() if self._slots is None else self._slots.readable
         with self.lock:
             for rows in parts:
                 self.tracker.queue.put(rows.of_slots(mine))
             if self.tracker.queue.size or self.busy is not None or mine:
                 self.lock.notify_all()
 
-    def _paced(self, timing: LeaseTiming, now: int) -> list[Event]:
-        """Longer leases while commits are rare; those of the beginning when they have not been so for long."""
-        interval = self._logs.writer.interval_ms
-        if interval > _USUAL.renew_ms:
-            self._rare_at = now
-        if interval > timing.renew_ms:
-            return [Paced(LeaseTiming.at_interval(interval))]
-        return [Paced(_USUAL)] if timing != _USUAL and now - self._rare_at > _CALM_MS else []
-
-    def _progress(self) -> list[Event]:
-        """How far the application is, and which slots it is done with that are to be handed over."""
-        with self.lock:
-            held = self.tracker.holding.slots if self._draining else set()
-        return [Handed(self.tracker.upto), *(Drained(slot) for slot in sorted(self._draining - held))]
-
-    def _obey(self, fetcher: SlotFetcher, instructions: list[Instruction]) -> None:
-        taken: list[Take] = []
+    def _notice(self, instructions: list[Instruction]) -> None:
+        """What the lease says to the consumer as a whole."""
         for each in instructions:
             match each:
-                case Append(rows):
-                    events = self._event_rows.leases(rows, self._logs.clock.wall())
-                    self._logs.writer.add(events, hurry=any(row.kind in _AWAITED for row in rows))
-                case Take():
-                    taken.append(each)
-                case Announced(slot, upto):
-                    fetcher.announced(slot, upto)
-                case Drain(slot) | Drop(slot):
-                    self._stop(fetcher, slot, drains=isinstance(each, Drain))
-                case Resume(slot):
-                    self._draining.discard(slot)
-                    self._resumed.add(slot)
+                case Busy(consumer):
+                    self.busy = consumer
+                case Active(active):
+                    self.active(active)
                 case _:
-                    self._notice(each)
-        if taken:
-            with self.lock:
-                fetcher.take(taken, self.tracker.holding)
-
-    def _stop(self, fetcher: SlotFetcher, slot: int, *, drains: bool) -> None:
-        """Hand out nothing more of a slot. If the slot returns, its open rows are read again."""
-        self._draining = self._draining | {slot} if drains else self._draining - {slot}
-        self._resumed.discard(slot)
-        fetcher.drop({slot})
-        with self.lock:
-            self.tracker.forget({slot})
-
-    def _notice(self, each: Instruction) -> None:
-        match each:
-            case Busy(consumer):
-                self.busy = consumer
-            case Active(active):
-                self.active(active)
-            case Ended() if self._member is not None and not self._left:
-                # Others took it for dead.
-                self._begin_session(self._member.replay)
-            case _:
-                pass
+                    pass

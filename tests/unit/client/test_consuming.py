@@ -163,8 +163,8 @@ def test_consumers_of_a_slow_store_keep_their_slots(tmp_path: Path, monkeypatch:
     assert world.settle.causes() == []
     monkeypatch.setattr(APPEND, append)
     world.run(90)
-    members = [topic_consumer._member for each in consumers for topic_consumer in each.topic_consumers]
-    assert [each.timing.lease_ms for each in members if each is not None] == [10_000, 10_000]
+    slots = [topic_consumer._slots for each in consumers for topic_consumer in each.topic_consumers]
+    assert [each.member.timing.lease_ms for each in slots if each is not None] == [10_000, 10_000]
 
 
 def test_closing_says_when_the_last_words_could_not_be_appended(
