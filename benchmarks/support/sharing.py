@@ -26,7 +26,7 @@ from benchmarks.support.leases import Unowned
 from benchmarks.support.processes import usage
 from pipeline.client.choices import ConsumerType
 from pipeline.client.client import Client
-from pipeline.client.consuming.acknowledging import acknowledge
+from pipeline.client.consuming.acknowledgingrows import acknowledge
 from pipeline.client.exceptions import Timeout
 from pipeline.client.producing.inbox import Message, send
 from pipeline.delta.deltars import arrow_of, open_table, query

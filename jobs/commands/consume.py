@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jobs.commands.jsonform import json_line, record
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumer import Consumer
-from pipeline.client.consuming.consumers import engine_of, open_consumer
+from pipeline.client.consuming.opening import engine_of, open_consumer
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.message import Message
 from pipeline.client.subscribing.subscriptions import Subscription, registered

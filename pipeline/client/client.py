@@ -16,8 +16,8 @@ from pipeline.client.checks import Closing, answering, check_limit, checked_topi
 from pipeline.client.choices import ConsumerType, InitialPosition, PartitionsRoutingMode
 from pipeline.client.commanding.commander import Commander
 from pipeline.client.consuming.consumer import Consumer
-from pipeline.client.consuming.consumers import engine_of, listen_to, open_consumer
 from pipeline.client.consuming.engine import Engine
+from pipeline.client.consuming.opening import engine_of, listen_to, open_consumer
 from pipeline.client.consuming.reader import Reader, ReaderListener
 from pipeline.client.consuming.registering import (
     HowConsumed,

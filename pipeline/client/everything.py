@@ -21,7 +21,7 @@ from pipeline.client.commanding.commands import Command, cancel, release_now, re
 from pipeline.client.commanding.outcomes import Outcome
 from pipeline.client.commanding.outcomes import outcomes as commands
 from pipeline.client.commanding.selecting import Selection
-from pipeline.client.consuming.acknowledging import SETTLED_BY, acknowledge, negative_acknowledge
+from pipeline.client.consuming.acknowledgingrows import SETTLED_BY, acknowledge, negative_acknowledge
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.reader import Reader
 from pipeline.client.create import create_all

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from pipeline.client.commanding import commands
 from pipeline.client.commanding.commands import Command, HowGiven
-from pipeline.client.consuming import acknowledging
-from pipeline.client.consuming.acknowledging import SETTLED_BY
+from pipeline.client.consuming import acknowledgingrows
+from pipeline.client.consuming.acknowledgingrows import SETTLED_BY
 from pipeline.client.options import spelled_out
 
 
@@ -43,7 +43,7 @@ def acknowledge(deliveries: Rows, root: str) -> int:
         NoWarehouse: the folder has no such table.
         StillConflicting: other writers were faster every time; nothing was said.
     """
-    return acknowledging.acknowledge(root, deliveries.select(*SETTLED_BY).toArrow())
+    return acknowledgingrows.acknowledge(root, deliveries.select(*SETTLED_BY).toArrow())
 
 
 def negative_acknowledge(deliveries: Rows, root: str, delay_ms: int | None = None) -> int:
@@ -60,7 +60,7 @@ def negative_acknowledge(deliveries: Rows, root: str, delay_ms: int | None = Non
         NoWarehouse: the folder has no such table.
         StillConflicting: other writers were faster every time; nothing was said.
     """
-    return acknowledging.negative_acknowledge(root, deliveries.select(*SETTLED_BY).toArrow(), delay_ms)
+    return acknowledgingrows.negative_acknowledge(root, deliveries.select(*SETTLED_BY).toArrow(), delay_ms)
 
 
 @spelled_out(HowGiven)

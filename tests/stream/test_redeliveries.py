@@ -17,8 +17,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipeline.client import public
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumer import Consumer
-from pipeline.client.consuming.consumers import new_consumer
 from pipeline.client.consuming.engine import Engine
+from pipeline.client.consuming.opening import new_consumer
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.message import Message
 from schemas import CLOSED, DELIVERIES, INBOX, REJECTED_SETTLE

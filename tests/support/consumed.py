@@ -21,8 +21,8 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.clock import Clock
 from pipeline.client.consuming.consumer import Consumer
-from pipeline.client.consuming.consumers import new_consumer
 from pipeline.client.consuming.engine import Engine
+from pipeline.client.consuming.opening import new_consumer
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.create import create_all
 from pipeline.client.message import Message

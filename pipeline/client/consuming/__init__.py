@@ -1,3 +1,3 @@
 """Consumers: one engine for each process and warehouse, which follows the tables and appends what consumers say."""
 
-__all__ = ["acknowledging", "consumer", "consumers", "options"]
+__all__ = ["acknowledgingrows", "consumer", "opening", "options"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 import threading
 
-from pipeline.client.consuming.messagetracker import MessageTracker
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.slotfetcher import Logs, SlotFetcher
+from pipeline.client.consuming.unackedtracker import UnackedTracker
 from pipeline.client.tables.events import EventRows
 from pipeline.client.tables.rows import Key
 from state import LeaseKind, LeaseMember, LeaseReplay, LeaseTiming
@@ -59,7 +59,7 @@ class SlotAssignment:
         key: Key,
         options: ConsumerOptions,
         replay: LeaseReplay,
-        tracker: MessageTracker,
+        tracker: UnackedTracker,
         lock: threading.Condition,
     ) -> None:
         """No slots yet; `lock` guards the tracker."""

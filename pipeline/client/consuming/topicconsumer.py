@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.client.consuming.messagetracker import MessageTracker
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.received import Received
 from pipeline.client.consuming.slotassignment import NO_SESSION, SlotAssignment
 from pipeline.client.consuming.slotfetcher import Logs
+from pipeline.client.consuming.unackedtracker import UnackedTracker
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.tables.events import EventRows
 from pipeline.client.tables.rows import Key, Rows
@@ -51,7 +51,7 @@ class TopicConsumer:
     ) -> None:
         """It has not joined yet."""
         self._logs, self.topic, self.subscription, self.options, self.lock = logs, topic, subscription, options, lock
-        self.tracker = MessageTracker(logs.clock, options, self._may, logs.writer.add)
+        self.tracker = UnackedTracker(logs.clock, options, self._may, logs.writer.add)
         self.busy: str | None = None
         self.failure: Exception | None = None
         self.life = self.over = 0

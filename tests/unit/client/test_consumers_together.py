@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.client.consuming import writer
 from pipeline.client.consuming.consumer import Consumer
-from pipeline.client.consuming.consumers import await_subscription
+from pipeline.client.consuming.opening import await_subscription
 from pipeline.client.exceptions import ConsumerBusy
 from pipeline.client.message import Message
 from pipeline.delta.deltars import append

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from pipeline.client import aio
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumer import Consumer
-from pipeline.client.consuming.consumers import engine_of, new_consumer, open_consumer
+from pipeline.client.consuming.opening import engine_of, new_consumer, open_consumer
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.exceptions import ConsumerBusy, OperationNotSupported, Timeout
 from pipeline.client.message import Message

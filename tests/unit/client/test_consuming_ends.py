@@ -21,7 +21,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from pipeline.client.choices import ConsumerType
 from pipeline.client.client import Client
 from pipeline.client.consuming import writer
-from pipeline.client.consuming.consumers import await_subscription, engine_of, new_consumer
+from pipeline.client.consuming.opening import await_subscription, engine_of, new_consumer
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.exceptions import AlreadyClosed, ConsumerBusy, SubscriptionNotFound
 from pipeline.client.message import Message, MessageId

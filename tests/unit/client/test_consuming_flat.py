@@ -16,8 +16,8 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumer import Consumer
-from pipeline.client.consuming.consumers import engine_of, new_consumer
 from pipeline.client.consuming.engine import Engine
+from pipeline.client.consuming.opening import engine_of, new_consumer
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.tables.datarows import DataRows
 from pipeline.storage.files import Files

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from pipeline.client.choices import ConsumerType
-from pipeline.client.consuming.consumers import new_consumer
 from pipeline.client.consuming.engine import Engine
+from pipeline.client.consuming.opening import new_consumer
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.writer import EventWriter
 from pipeline.client.tables import logs, tail

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client.consuming.messagetracker import Handed
+from pipeline.client.consuming.unackedtracker import Handed
 from pipeline.client.tables.deliveryset import DeliverySet
 from pipeline.client.tables.rows import Rows
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from pipeline.client.consuming.clock import Clock
 from pipeline.client.consuming.options import ConsumerOptions
-from pipeline.client.consuming.queue import Queue
 from pipeline.client.consuming.received import Owner, Received
+from pipeline.client.consuming.receiverqueue import ReceiverQueue
 from pipeline.client.consuming.stats import ConsumerStats
 from pipeline.client.tables.deliveryset import DeliverySet
 from pipeline.client.tables.events import ACK_TIMEOUT, NACK, EventRows, runs_of
@@ -31,7 +31,7 @@ Failed = dict[int, Positions]
 """Messages by redelivery count."""
 
 
-class MessageTracker:
+class UnackedTracker:
     """Hands out rows and collects what is said of them, until `count` passes it on.
 
     Attributes:
@@ -63,7 +63,7 @@ class MessageTracker:
     def clear(self) -> None:
         """Forget everything."""
         self.event_rows = None
-        self.queue, self.holding = Queue(), DeliverySet()
+        self.queue, self.holding = ReceiverQueue(), DeliverySet()
         self._limit = UnackedLimit(self._options.max_unacked)
         self._handed = Handed(self.holding) if self._options.kind.alone else None
         self._acks: list[Place] = []

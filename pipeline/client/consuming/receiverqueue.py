@@ -12,7 +12,7 @@ from pipeline.client.message import Window
 from pipeline.client.tables.rows import Rows
 
 
-class Queue:
+class ReceiverQueue:
     """Rows in order. From the front they are taken one by one, through a window, or many at once.
 
     Attributes:
