@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import schemas
-from pipeline.client.subscribing.subscriptions import registry_lines
+from pipeline.client.subscribing.lines import registered_in
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import batches_of, query
 from pipeline.delta.logs.entries import Commit, info_of
@@ -38,7 +38,7 @@ _NEW_LIVES = (
 
 def settled(look: Look) -> Iterator[Finding]:
     """What subscriptions need that acknowledge, or have messages with another due time: a settle that moves."""
-    lines = registry_lines(look.table(schemas.SUBSCRIPTIONS).delta)
+    lines = registered_in(look.table(schemas.SUBSCRIPTIONS).delta).lines.values()
     for line in lines:
         if line.wrong is not None:
             remedy = (

@@ -55,8 +55,8 @@ from pipeline.ingest.segments import (
 )
 from pipeline.storage.gather import Gathered
 from pipeline.subscriptions.limits import Limits
+from pipeline.subscriptions.lines import NO_POLICIES
 from pipeline.subscriptions.markers import IngestMemory, Marker, Markers, marker_rows
-from pipeline.subscriptions.policies import NO_POLICIES
 from pipeline.subscriptions.registry import Registry, refusals
 from pipeline.worker.express import Express
 from pipeline.worker.unpack import RUN

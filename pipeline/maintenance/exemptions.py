@@ -32,10 +32,10 @@ from pipeline.delta.warehouse import Warehouse, ask, read_here
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.plan import DispatchProgress
 from pipeline.maintenance.readers import settled_upto
-from pipeline.settle.registry import acknowledging
 from pipeline.storage.arrays import IntArray, longs
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.registry import Registry
 from pipeline.subscriptions.settled import SettledMark
 from schemas import COMMANDS, CURSORS, LEFT, REDELIVERY, RESCHEDULED, SEGMENTS, SUBSCRIPTIONS
 from state import Condition
@@ -200,7 +200,7 @@ def retention_limits(warehouse: Warehouse, released: int, mark: SettledMark) -> 
         CorruptBytes: `cursors` cannot be read: nobody knows what is open.
         SettleBehind: settle has not read so far.
     """
-    read, names, moved = settled_upto(warehouse), acknowledging(warehouse), moves(warehouse, mark)
+    read, names, moved = settled_upto(warehouse), Registry(warehouse).newest().acknowledging, moves(warehouse, mark)
     if read is None and not moved:
         return RetentionLimits()
     if read is None:

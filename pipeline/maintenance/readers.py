@@ -13,9 +13,9 @@ from pipeline.dispatch.plan import DispatchProgress
 from pipeline.ingest.plan import Plan, last_commits_of_ingest
 from pipeline.settle.plan import FOLLOWED, PlanFile, reached, unfinished, written
 from pipeline.settle.plan import Plan as Settling
-from pipeline.settle.registry import acknowledging
 from pipeline.settle.undone import begins_behind
 from pipeline.storage.files import Files
+from pipeline.subscriptions.registry import Registry
 
 _FAR_BEHIND = 500
 """A stage that is more commits behind holds all rows of its table."""
@@ -68,13 +68,13 @@ def begun_batch(warehouse: Warehouse) -> Settling | None:
     plans = [noted] if noted is not None else written(files, warehouse.root, behind)
     begun = unfinished(plans, done, lambda plan: reached(files, warehouse.root, plan))
     # Settle looks for its first batch when somebody acknowledges.
-    known = begun is None or noted is not None or last is not None or acknowledging(warehouse)
+    known = begun is None or noted is not None or last is not None or Registry(warehouse).newest().acknowledging
     return begun if known else None
 
 
 def _settled(warehouse: Warehouse) -> dict[str, int] | None:
     """The same, as if no batch had begun since the last one in `cursors`."""
-    known, last = acknowledging(warehouse), last_commit(warehouse, schemas.CURSORS, SETTLE)
+    known, last = Registry(warehouse).newest().acknowledging, last_commit(warehouse, schemas.CURSORS, SETTLE)
     if last is not None and (known or last.note.get("follows")):
         return {name: int(last.note.get(name, 0 if name == "commands" else -1)) for name in SETTLED.values()}
     if not known:

@@ -36,7 +36,6 @@ from pipeline.settle.core.listener import Listener
 from pipeline.settle.core.opened import Opened
 from pipeline.settle.moves import Moves
 from pipeline.settle.plan import Plan, PlanFile, Upto, check_read, newest_of, reached, unfinished
-from pipeline.settle.registry import listeners, wrong_lines
 from pipeline.settle.sources import Source, refused_files
 from pipeline.settle.undone import begins_behind
 from pipeline.settle.writes import Cursors, Writes
@@ -44,7 +43,7 @@ from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.commands import READ, moves
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.letters import drawn
-from pipeline.subscriptions.lines import RegistryLine
+from pipeline.subscriptions.lines import RegistryLine, wrong_since
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
 from schemas import COMMANDS, CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH, SEGMENTS
@@ -212,7 +211,12 @@ class Settle:
     def _listeners(self, plan: Plan) -> dict[Name, Listener]:
         """Who acknowledges in a batch."""
         lines = self._registry.at(plan.registry).acknowledging
-        return listeners(lines, self._presence.incarnations(plan.lives)) if lines else {}
+        lives = self._lives(plan) if lines else {}
+        known = ((name, line, lives[name]) for name, line in lines.items() if name in lives)
+        return {
+            name: Listener(name, life.number, life.tick_ms, line.policies.slots_of(line.type), line.policies)
+            for name, line, life in known
+        }
 
     def _news(self, after: int, upto: int) -> pa.Table:
         """The rows of some versions of `commands` that give something another due time."""
@@ -323,7 +327,7 @@ class Settle:
         """Rows about lines of the registry that are not followed as they are, since they have changed."""
         lines, before = self._registry.at(plan.registry).acknowledging, self._lines
         self._lines = lines
-        return [refused_line(name, f"{POLICY}: {reason}") for name, reason in wrong_lines(lines, before)]
+        return [refused_line(name, f"{POLICY}: {reason}") for name, reason in wrong_since(lines, before)]
 
     def _commit(self, plan: Plan, outcome: Outcome, held: Mapping[Name, Opened], gone: Iterable[Opened]) -> None:
         sent: Mapping[str, int] = {}

@@ -2,22 +2,30 @@
 
 Any Delta writer may append a line. So a line may say what nobody can follow, and several lines may name one
 subscription. Of these one counts, and it is the same one for everybody.
+
+Policies of a topic are a line without a subscription, of the type `topic`, that is not active: stages that know nothing
+of them pass over it. Ingest reads it at the version of the registry that its plan notes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from pipeline.config.errors import BadValue
 from pipeline.subscriptions.incarnations import Name, Sought, Subscription
-from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.policies import Policies, TopicPolicies, topic_of
 from state import SubscriptionType
 
-COLUMNS = ("topic", "subscription", "type", "start", "tick_ms", "policies")
-"""The columns of the registry that a line is made of."""
+TOPIC = "topic"
+"""The type of the line of a topic."""
+LINES = f"""
+    SELECT topic, subscription, type, active, tick_ms, start, policies FROM {{rows}}
+    WHERE active OR subscription = '' AND type = '{TOPIC}' AND NOT active AND topic IS NOT NULL
+"""  # noqa: S608 - our own words
+"""The lines that count, and those of topics, for both Spark and DataFusion."""
 _EARLIEST = "earliest"
 _TYPES = {str(each) for each in SubscriptionType}
 _SHARED = str(SubscriptionType.SHARED)
@@ -47,7 +55,7 @@ class RegistryLine:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> RegistryLine:
-        """From the columns of the registry (`COLUMNS`)."""
+        """From a row of `LINES`."""
         texts = tuple(sorted(dict(row["policies"] or ()).items()))
         names = row["topic"] or "", row["subscription"] or ""
         return cls(*names, row["type"] or "", row["start"] or "", row["tick_ms"] or 0, texts)
@@ -109,6 +117,13 @@ class RegistryLine:
         return self._order > other._order
 
 
+def wrong_since(lines: Mapping[Name, RegistryLine], before: Mapping[Name, RegistryLine]) -> Iterator[tuple[Name, str]]:
+    """Who has policies that cannot be followed, and why, but for those of which that was so before."""
+    for name, line in lines.items():
+        if line.wrong and (name not in before or before[name].wrong != line.wrong):
+            yield name, line.wrong
+
+
 def counted(lines: Iterable[RegistryLine]) -> dict[Name, RegistryLine]:
     """The line that counts of each subscription, by topic and name; in the order of the lines."""
     found: dict[Name, RegistryLine] = {}
@@ -117,3 +132,93 @@ def counted(lines: Iterable[RegistryLine]) -> dict[Name, RegistryLine]:
         if other is None or line.counts_before(other):
             found[line.named] = line
     return found
+
+
+_NOTHING_STATED = TopicPolicies()
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The policies of all topics that have some.
+
+    Attributes:
+        policies: by topic; a partition without any of its own has those of its topic.
+        wrong: topics whose policies cannot be followed, and why; none of theirs count.
+        unclear: the texts of the registry of these topics.
+    """
+
+    policies: Mapping[str, TopicPolicies] = field(default_factory=dict)
+    wrong: Mapping[str, str] = field(default_factory=dict)
+    unclear: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[tuple[str, Mapping[str, Any] | Iterable[tuple[str, Any]] | None]]) -> Topics:
+        """From topics and the maps of their lines. Of several lines of a topic the last one counts, in any reading."""
+        policies, wrong, unclear = dict[str, TopicPolicies](), dict[str, str](), dict[str, dict[str, str]]()
+        lines = ((topic, sorted(dict(texts or ()).items())) for topic, texts in rows)
+        for topic, texts in sorted(lines, key=_sortable):
+            for each in (policies, wrong, unclear):
+                each.pop(topic, None)
+            try:
+                policies[topic] = TopicPolicies.of_map(dict(texts))
+            except BadValue as error:
+                wrong[topic], unclear[topic] = str(error), dict(texts)
+        return cls(policies, wrong, unclear)
+
+    def of(self, topic: str) -> TopicPolicies:
+        """Those of a topic, or of the topic that a partition belongs to."""
+        if not self.policies:
+            return _NOTHING_STATED
+        return self.policies.get(topic) or self.policies.get(topic_of(topic)) or _NOTHING_STATED
+
+
+def _sortable(line: tuple[str, Sequence[tuple[str, Any]]]) -> tuple[str, list[tuple[str, bool, str]]]:
+    """A value may be NULL, which is before all texts."""
+    topic, texts = line
+    return topic, [(name, text is not None, text or "") for name, text in texts]
+
+
+NO_POLICIES = Topics()
+_NOTHING_KNOWN: Mapping[RegistryLine, RegistryLine] = {}
+
+
+@dataclass(frozen=True)
+class Registered:
+    """What the registry says at a version.
+
+    Attributes:
+        lines: the line of each subscription that is active.
+        topics: policies of topics.
+    """
+
+    lines: Mapping[Name, RegistryLine] = field(default_factory=dict)
+    topics: Topics = NO_POLICIES
+
+    @cached_property
+    def subscriptions(self) -> dict[Name, Subscription]:
+        """What ingest follows of lines. For one version it is the same object each time."""
+        return {name: line.subscription for name, line in self.lines.items()}
+
+    @cached_property
+    def shapings(self) -> dict[Name, Policies]:
+        """The policies of the subscriptions for which dispatch has something to follow."""
+        found = ((name, _within_topic(line.policies, self.topics.of(line.topic))) for name, line in self.lines.items())
+        return {name: each for name, each in found if each.shapes and all(name)}
+
+    @cached_property
+    def acknowledging(self) -> dict[Name, RegistryLine]:
+        """The lines of subscriptions whose consumers acknowledge."""
+        return {name: line for name, line in self.lines.items() if line.acknowledges and all(name)}
+
+    @classmethod
+    def of_rows(
+        cls, rows: Sequence[Mapping[str, Any]], known: Mapping[RegistryLine, RegistryLine] = _NOTHING_KNOWN
+    ) -> Registered:
+        """From the rows of `LINES`; `known` lines are taken in the place of equal ones."""
+        read = map(RegistryLine.of_row, (row for row in rows if row["active"]))
+        topics = Topics.of_rows((row["topic"], row["policies"]) for row in rows if not row["active"])
+        return cls(counted(known.get(line, line) for line in read), topics)
+
+
+def _within_topic(policies: Policies, topic: TopicPolicies) -> Policies:
+    return policies if policies.ttl_ms is not None or topic.ttl_ms is None else replace(policies, ttl_ms=topic.ttl_ms)

@@ -3,16 +3,14 @@
 A policy is a row of one of two tables: a field, and its line in the docstring. All else follows from these: checks,
 options of the command, what `policy show` says, and the tables in `docs/policies.md`.
 
-A topic asks for bounds of the delays of its messages, at ingest, and says how long they may be late, at dispatch. Its
-policies are a line of the registry without a subscription, of the type `topic`, that is not active: stages that know
-nothing of them pass over it. Ingest reads it at the version of the registry that its plan notes.
+A topic asks for bounds of the delays of its messages, at ingest, and says how long they may be late, at dispatch.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from pipeline.config.errors import BadValue
@@ -240,12 +238,8 @@ class Policies(PolicyTable):
 _SHAPING = [(row.name, row.default) for row in Policies.rows.values() if row.shapes]
 
 
-TOPIC = "topic"
-"""The type of such a line."""
 _PARTITION = re.compile(r"-partition-([0-9]{1,9})\Z")
 """What the names of partitions end with; a longer number is no partition's."""
-LINES = f"subscription = '' AND type = '{TOPIC}' AND NOT active AND topic IS NOT NULL"
-"""SQL: which lines of the registry are of topics."""
 
 
 def partition_of(topic: str) -> int:
@@ -327,50 +321,3 @@ class TopicPolicies(PolicyTable):
     def proportional(self) -> int | None:
         """1 when due times are as precise as delays deserve."""
         return 1 if self.precision == PROPORTIONAL else None
-
-
-_NOTHING_STATED = TopicPolicies()
-
-
-@dataclass(frozen=True)
-class Topics:
-    """The policies of all topics that have some.
-
-    Attributes:
-        policies: by topic; a partition without any of its own has those of its topic.
-        wrong: topics whose policies cannot be followed, and why; none of theirs count.
-        unclear: the texts of the registry of these topics.
-    """
-
-    policies: Mapping[str, TopicPolicies] = field(default_factory=dict)
-    wrong: Mapping[str, str] = field(default_factory=dict)
-    unclear: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-    @classmethod
-    def of_rows(cls, rows: Iterable[tuple[str, Mapping[str, Any] | Iterable[tuple[str, Any]] | None]]) -> Topics:
-        """From topics and the maps of their lines. Of several lines of a topic the last one counts, in any reading."""
-        policies, wrong, unclear = dict[str, TopicPolicies](), dict[str, str](), dict[str, dict[str, str]]()
-        lines = ((topic, sorted(dict(texts or ()).items())) for topic, texts in rows)
-        for topic, texts in sorted(lines, key=_sortable):
-            for each in (policies, wrong, unclear):
-                each.pop(topic, None)
-            try:
-                policies[topic] = TopicPolicies.of_map(dict(texts))
-            except BadValue as error:
-                wrong[topic], unclear[topic] = str(error), dict(texts)
-        return cls(policies, wrong, unclear)
-
-    def of(self, topic: str) -> TopicPolicies:
-        """Those of a topic, or of the topic that a partition belongs to."""
-        if not self.policies:
-            return _NOTHING_STATED
-        return self.policies.get(topic) or self.policies.get(topic_of(topic)) or _NOTHING_STATED
-
-
-def _sortable(line: tuple[str, Sequence[tuple[str, Any]]]) -> tuple[str, list[tuple[str, bool, str]]]:
-    """A value may be NULL, which is before all texts."""
-    topic, texts = line
-    return topic, [(name, text is not None, text or "") for name, text in texts]
-
-
-NO_POLICIES = Topics()

@@ -7,8 +7,6 @@ ingest says when a message is due.
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -18,43 +16,12 @@ from pipeline.delta.reading.files import read_files
 from pipeline.delta.warehouse import Warehouse, ask
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.incarnations import TICK_CHANGED, Name, Subscription
-from pipeline.subscriptions.lines import RegistryLine, counted
-from pipeline.subscriptions.policies import LINES, NO_POLICIES, Policies, TopicPolicies, Topics
+from pipeline.subscriptions.lines import LINES, Registered, RegistryLine
 from schemas import INBOX, SUBSCRIPTIONS
 
-_LINES = f"SELECT topic, subscription, type, active, tick_ms, start, policies FROM {{rows}} WHERE active OR {LINES}"  # noqa: S608
 _NOTHING: Mapping[str, str] = {}
 TOPIC_POLICY = "topic_policy"
 """The reason in `rejected_ingest` for a topic whose policies cannot be followed."""
-
-
-@dataclass(frozen=True)
-class Registered:
-    """What the registry says at a version.
-
-    Attributes:
-        lines: the line of each subscription that is active.
-        topics: policies of topics.
-    """
-
-    lines: Mapping[Name, RegistryLine] = field(default_factory=dict)
-    topics: Topics = NO_POLICIES
-
-    @cached_property
-    def subscriptions(self) -> dict[Name, Subscription]:
-        """What ingest follows of lines. For one version it is the same object each time."""
-        return {name: line.subscription for name, line in self.lines.items()}
-
-    @cached_property
-    def shapings(self) -> dict[Name, Policies]:
-        """The policies of the subscriptions for which dispatch has something to follow."""
-        found = ((name, _within_topic(line.policies, self.topics.of(line.topic))) for name, line in self.lines.items())
-        return {name: each for name, each in found if each.shapes and all(name)}
-
-    @cached_property
-    def acknowledging(self) -> dict[Name, RegistryLine]:
-        """The lines of subscriptions whose consumers acknowledge."""
-        return {name: line for name, line in self.lines.items() if line.acknowledges and all(name)}
 
 
 def refusals(refused: Iterable[Subscription], wrong: Mapping[str, str] = _NOTHING) -> pa.Table:
@@ -94,6 +61,10 @@ class Registry:
     def version(self) -> int:
         """The newest version of the table. One look at its log when it has not moved."""
         return newest(self._files, self._warehouse.path(SUBSCRIPTIONS), self._known[0])
+
+    def newest(self) -> Registered:
+        """What it says now."""
+        return self.at(self.version())
 
     def at(self, version: int) -> Registered:
         """What it says at a version of the table."""
@@ -165,12 +136,6 @@ class Registry:
         return {(row["topic"], row["subscription"]) for row in rows.to_pylist() if row["active"]}
 
     def _read(self, version: int) -> Registered:
-        rows = ask(self._warehouse, SUBSCRIPTIONS, _LINES, version)
-        read = map(RegistryLine.of_row, (row for row in rows if row["active"]))
-        lines = counted(self._lines.get(line, line) for line in read)
-        self._lines = {line: line for line in lines.values()}
-        return Registered(lines, Topics.of_rows((row["topic"], row["policies"]) for row in rows if not row["active"]))
-
-
-def _within_topic(policies: Policies, topic: TopicPolicies) -> Policies:
-    return policies if policies.ttl_ms is not None or topic.ttl_ms is None else replace(policies, ttl_ms=topic.ttl_ms)
+        found = Registered.of_rows(ask(self._warehouse, SUBSCRIPTIONS, LINES, version), self._lines)
+        self._lines = {line: line for line in found.lines.values()}
+        return found

@@ -11,7 +11,7 @@ from deltalake.exceptions import CommitFailedError
 
 from pipeline.delta.deltars import LOG_STAYS, fitted, query, quoted, retried, rows_of
 from pipeline.subscriptions.incarnations import Name
-from pipeline.subscriptions.policies import TOPIC
+from pipeline.subscriptions.lines import LINES, TOPIC, Registered
 from schemas import SUBSCRIPTIONS
 
 TOPIC_LINE, HISTORY, PARTITIONS = TOPIC, "history", "partitions"
@@ -22,6 +22,12 @@ _REMEMBERED = 100
 """So many changes of the policies of a topic or a subscription are remembered."""
 Change = tuple[str, list[dict[str, object]]]
 """A condition in SQL that names lines, and the rows that come in their place."""
+
+
+def registered_in(registry: DeltaTable, whose: str = "TRUE") -> Registered:
+    """What the registry says at a version, of all or of those that a condition names; by topic and subscription."""
+    sql = f"SELECT * FROM ({LINES.format(rows='registry')}) WHERE {whose} ORDER BY topic, subscription"  # noqa: S608 - our own words, and quoted
+    return Registered.of_rows(query(sql, registry=registry))
 
 
 def with_history(registry: DeltaTable, name: Name, new: dict[str, object]) -> list[dict[str, object]]:

@@ -10,19 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline.client.checks import checked_topic
-from pipeline.client.subscribing.lines import TOPIC_LINE, history, replace_lines, topic_row, with_history
+from deltalake import DeltaTable
+
+from pipeline.client.checks import Opened, checked_topic
+from pipeline.client.subscribing.lines import TOPIC_LINE, history, registered_in, replace_lines, topic_row, with_history
 from pipeline.client.subscribing.subscriptions import Subscription, change, existing, registered, with_policies
 from pipeline.config.stages import INGEST
-from pipeline.delta.deltars import open_table, path_of, query
+from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import last_note
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import text_of
-from pipeline.subscriptions.policies import LINES, Policies, TopicPolicies, Topics
+from pipeline.subscriptions.lines import Topics
+from pipeline.subscriptions.policies import Policies, TopicPolicies
 from pipeline.subscriptions.policytable import PolicyTable
 from schemas import MESSAGES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS
-
-_TOPICS = f"SELECT topic, policies FROM registry WHERE {LINES}"  # noqa: S608 - our own words
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def _set_topic_policies(root: str, topic: str, values: Mapping[str, Any]) -> boo
     """Set some policies of a topic; the others stay as the registry has them then, whoever sets some meanwhile."""
     checked_topic(topic)
 
-    def decide(registry: Any) -> list[dict[str, object]] | None:  # noqa: ANN401 - delta-rs has no types
+    def decide(registry: DeltaTable) -> list[dict[str, object]] | None:
         topics = _topics(registry)
         own, unclear = topics.policies.get(topic, TopicPolicies()), topics.unclear.get(topic)
         policies = replace(own, **values) if unclear is None else TopicPolicies.changed(unclear, values)
@@ -149,5 +150,77 @@ def followed_since(root: str, topic: str) -> int | None:
     return note.batch if _topics(registry).of(topic) == now else None
 
 
-def _topics(registry: Any) -> Topics:  # noqa: ANN401 - delta-rs has no types
-    return Topics.of_rows((row["topic"], row["policies"]) for row in query(_TOPICS, registry=registry))
+def _topics(registry: DeltaTable) -> Topics:
+    return registered_in(registry, "NOT active").topics
+
+
+class SetsPolicies(Opened):
+    """Sets policies of topics and subscriptions."""
+
+    def set_policies(self, /, topic: str, subscription_name: str | None = None, **policies: object) -> bool:
+        """Set some policies of a subscription, or of a topic; the others stay.
+
+        Args:
+            topic: the topic.
+            subscription_name: the subscription; None: policies of the topic, which ingest follows from its next batch
+                on.
+            **policies: values by the names that `delayline.Policies` and `delayline.TopicPolicies` have.
+
+        Returns:
+            Whether they were other ones.
+
+        Raises:
+            InvalidTopicName: the topic has no name.
+            SubscriptionNotFound: there is no such subscription.
+            BadValue: there is no such policy, or its value cannot be followed.
+            AlreadyClosed: the client is closed.
+            NoWarehouse: the folder has no registry.
+            ConnectError: the store does not answer.
+        """
+        with self._answering():
+            return set_policy(self._root, checked_topic(topic), subscription_name, **policies)
+
+    def pause(self, topic: str, subscription_name: str) -> bool:
+        """Hold what becomes due for a subscription, until `resume`; whether it was not paused.
+
+        What dispatch has prepared already, for about ten seconds, still comes.
+
+        Raises:
+            DelaylineError: as `set_policies`.
+        """
+        return self.set_policies(topic, subscription_name, paused=True)
+
+    def resume(self, topic: str, subscription_name: str) -> bool:
+        """Let a paused subscription go on: what was held comes first, in order; whether it was paused.
+
+        Raises:
+            DelaylineError: as `set_policies`.
+        """
+        return self.set_policies(topic, subscription_name, paused=False)
+
+    def unset_policies(self, topic: str, *names: str, subscription_name: str | None = None) -> bool:
+        """Give some policies of a topic, or of a subscription, their defaults again; whether they had others.
+
+        Raises:
+            InvalidTopicName: the topic has no name.
+            SubscriptionNotFound: there is no such subscription.
+            BadValue: there is no such policy.
+            AlreadyClosed: the client is closed.
+            NoWarehouse: the folder has no registry.
+            ConnectError: the store does not answer.
+        """
+        with self._answering():
+            return unset_policy(self._root, checked_topic(topic), *names, subscription=subscription_name)
+
+    def get_policies(self, topic: str, subscription_name: str | None = None) -> Policies | TopicPolicies:
+        """The policies of a topic, or of a subscription.
+
+        Raises:
+            InvalidTopicName: the topic has no name.
+            SubscriptionNotFound: there is no such subscription.
+            AlreadyClosed: the client is closed.
+            NoWarehouse: the folder has no registry.
+            ConnectError: the store does not answer.
+        """
+        with self._answering():
+            return policies_of(self._root, checked_topic(topic), subscription_name)

@@ -6,7 +6,7 @@ registered, and no version of the table lacks a subscription whose policies chan
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,13 +14,20 @@ from deltalake import DeltaTable, write_deltalake
 
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.subscribing.deadletters import check_letters
-from pipeline.client.subscribing.lines import grown_history, keep_small, named_in_sql, replace_lines, with_history
+from pipeline.client.subscribing.lines import (
+    grown_history,
+    keep_small,
+    named_in_sql,
+    registered_in,
+    replace_lines,
+    with_history,
+)
 from pipeline.config.errors import AlreadySubscribed, BadValue, check_text
 from pipeline.delta.deltars import LOG_STAYS, fitted, open_table, query, retried, rows_of
 from pipeline.subscriptions.destination import same_topic
 from pipeline.subscriptions.guards import Guard
 from pipeline.subscriptions.incarnations import Name, Sought, wrong_names
-from pipeline.subscriptions.lines import COLUMNS, RegistryLine, counted
+from pipeline.subscriptions.lines import RegistryLine
 from pipeline.subscriptions.policies import Policies
 from schemas import DELIVERIES, REDELIVERY, SUBSCRIPTIONS
 from state import tick_bits
@@ -28,7 +35,6 @@ from state.buckets import MAX_TICK
 
 TYPES = ("exclusive", "failover", "shared", "key_shared")
 STARTS = ("earliest", "latest")
-_ACTIVE = f"SELECT {', '.join(COLUMNS)} FROM registry WHERE active AND {{whose}} ORDER BY topic, subscription"  # noqa: S608
 _NAMES = "SELECT DISTINCT topic, subscription FROM registry"
 
 
@@ -262,17 +268,12 @@ def subscriptions(root: str) -> list[Subscription]:
 
 def active(registry: DeltaTable, whose: str = "TRUE") -> list[Subscription]:
     """The same of the registry at a version, of all or of those that a condition names."""
-    return [_of_line(line) for line in registry_lines(registry, whose) if _can_be_said(line)]
+    return [_of_line(line) for line in registered_in(registry, whose).lines.values() if _can_be_said(line)]
 
 
 def unclear(registry: DeltaTable) -> set[Name]:
     """Active subscriptions whose tick, or one of whose policies, cannot be followed as the registry says it."""
-    return {line.named for line in registry_lines(registry) if line.wrong or not _ticks(line)}
-
-
-def registry_lines(registry: DeltaTable, whose: str = "TRUE") -> Collection[RegistryLine]:
-    """The lines that count, by topic and name."""
-    return counted(map(RegistryLine.of_row, query(_ACTIVE.format(whose=whose), registry=registry))).values()
+    return {name for name, line in registered_in(registry).lines.items() if line.wrong or not _ticks(line)}
 
 
 def _can_be_said(line: RegistryLine) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pipeline.config.settings import LAST_INSTANT_MS, MINUTE_MS, Settings
-from pipeline.subscriptions.policies import NO_POLICIES, Topics
+from pipeline.subscriptions.lines import NO_POLICIES, Topics
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guardstates import GuardState, GuardStates
-from pipeline.subscriptions.policies import Policies, TopicPolicies, Topics
+from pipeline.subscriptions.lines import Topics
+from pipeline.subscriptions.policies import Policies, TopicPolicies
 from schemas import HELD, MESSAGES, SUBSCRIPTIONS
 from tests.support.client import message_row, new_warehouse, noticed, put
 from tests.support.invoked import output, run

@@ -11,7 +11,7 @@ from tests.unit.house.test_rooms import comes_to_load
 
 CORES = ("pipeline.dispatch.core", "pipeline.ingest.core", "pipeline.settle.core")
 VALUES = (
-    *(f"pipeline.subscriptions.{name}" for name in ("incarnations", "policies", "policytable", "records")),
+    *(f"pipeline.subscriptions.{name}" for name in ("incarnations", "lines", "policies", "policytable", "records")),
     *(f"pipeline.config.{name}" for name in ("errors", "settings")),
 )
 """Plain records that all rooms share."""

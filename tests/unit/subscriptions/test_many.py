@@ -14,8 +14,9 @@ from pipeline.client.subscribing.subscriptions import Subscription, set_policies
 from pipeline.delta.deltars import open_table
 from pipeline.subscriptions.incarnations import Incarnation, audiences
 from pipeline.subscriptions.incarnations import Subscription as Line
+from pipeline.subscriptions.lines import Registered
 from pipeline.subscriptions.policies import Policies
-from pipeline.subscriptions.registry import Registered, Registry
+from pipeline.subscriptions.registry import Registry
 from schemas import SUBSCRIPTIONS
 from tests.support.stages import Stages
 
