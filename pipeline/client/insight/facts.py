@@ -40,7 +40,6 @@ from schemas import (
     REDELIVERY,
     REJECTED_DISPATCH,
     REJECTED_INGEST,
-    Table,
 )
 from state.withdrawals import Parts, Round
 
@@ -197,13 +196,23 @@ def _in_inbox(root: str, topic: str, key: str) -> Iterator[Sent]:
 
 Row = Mapping[str, Any]
 _SAID = ("asked", "issued_by", "reason", "at")
-_OF = "subscription, life, redelivery_count"
 _RUN = ("first_entry", "last_entry")
-_RELEASED = f"ledger_id, first_entry, last_entry, {_OF}, due_time, released_at, cause"
-_LEFT_OUT = f"ledger_id, entry_id, {_OF}, rejected_at, reason"
-_DELIVERED = f"ledger_id, entry_id, {_OF}, due_time, released_at, cause, batch_id, topic"
-_CLOSED = f"ledger_id, first_entry, last_entry, {_OF}, closed_at, cause"
-_EVENTS = f"ledger_id, first_entry, last_entry, {_OF}, at, kind, consumer, cause, after_ms"
+_OF = ("ledger_id", "subscription", "life", "redelivery_count")
+_STEPS = (
+    (REDELIVERY, _RUN, "'released' AS what, due_time AS at, cause"),
+    (REJECTED_DISPATCH, ("entry_id", "entry_id"), "'left_out' AS what, rejected_at AS at, reason"),
+    (CLOSED, _RUN, "'closed' AS what, closed_at AS at, cause"),
+    (CONSUMER_EVENTS, _RUN, "kind AS what, at, consumer, cause, after_ms"),
+)
+"""Tables that tell of steps, in the order in which they are read: the columns of the entries, and those of the step."""
+_COMMON = {*_OF, *_RUN, "what", "at"}
+_ROWS_OF_STEPS = f"""
+    SELECT * FROM (
+        SELECT {{of}}, {{first}} AS first_entry, {{last}} AS last_entry, {{columns}}
+        FROM t WHERE {{mine}} AND ({{places}})
+    ) WHERE what IN ('released', 'left_out', 'closed', '{ACK}', '{NACK}')
+"""  # noqa: S608 - our own words
+_DELIVERED = f"{', '.join(_OF)}, entry_id, due_time, released_at, cause, batch_id, topic"
 
 
 @dataclass(frozen=True)
@@ -212,20 +221,14 @@ class Facts:
 
     Attributes:
         commanded: rows of `commands` that name one of them.
-        released: of `redelivery`.
-        left_out: of `rejected_dispatch`.
+        decided: of the tables `_STEPS`.
         delivered: of `deliveries`, with `committed_at`.
-        closed: of `closed`.
-        said: acknowledgements and failures in `consumer_events`.
         releases: the version of `redelivery`.
     """
 
     commanded: pa.Table
-    released: list[dict[str, Any]]
-    left_out: list[dict[str, Any]]
+    decided: list[dict[str, Any]]
     delivered: list[dict[str, Any]]
-    closed: list[dict[str, Any]]
-    said: list[dict[str, Any]]
     releases: int
 
     @property
@@ -241,12 +244,8 @@ class Facts:
     def steps(self, place: Position) -> Iterator[Step]:
         """What happened to one of the positions, to each subscription; in no order."""
         yield from (_commanded(row) for row in _of(python_rows(self.commanded), place))
-        yield from (_step("released", row, "due_time", "cause") for row in _of(self.released, place))
-        yield from (_step("left_out", row, "rejected_at", "reason") for row in _of(self.left_out, place))
+        yield from (_step(row) for row in _of(self.decided, place))
         yield from (_published(row) for row in _of(self.delivered, place))
-        yield from (_step("closed", row, "closed_at", "cause") for row in _of(self.closed, place))
-        for row in _of(self.said, place):
-            yield _step(row["kind"], row, "at", "consumer", "cause", "after_ms")
 
 
 def facts(root: str, topic: str, subscription: str | None, places: Sequence[Position]) -> Facts:
@@ -257,23 +256,19 @@ def facts(root: str, topic: str, subscription: str | None, places: Sequence[Posi
     """
     mine = f"topic = {quoted(topic)}"
     mine += "" if subscription is None else f" AND subscription = {quoted(subscription)}"
-    one, run = (f"{mine} AND ({each})" for each in (named(places), named(places, *_RUN)))
-    commanded = commands(root, (*READ, *_SAID), run)
+    commanded = commands(root, (*READ, *_SAID), f"{mine} AND ({named(places, *_RUN)})")
     commanded = commanded.filter(pc.is_null(wrong(commanded.select(READ)))) if commanded.num_rows else commanded
-    redelivery = open_table(root, REDELIVERY)
-    released = query(f"SELECT {_RELEASED} FROM t WHERE {run}", t=redelivery)  # noqa: S608 - quoted
-    left_out = _rows(root, REJECTED_DISPATCH, _LEFT_OUT, one)
-    rows = f"SELECT {_DELIVERED} FROM deliveries WHERE {one}"  # noqa: S608 - quoted
+    decided, releases = list[dict[str, Any]](), -1
+    for table, (first, last), columns in _STEPS:
+        opened = open_table(root, table)
+        releases = opened.version() if table is REDELIVERY else releases
+        texts = {"of": ", ".join(_OF), "first": first, "last": last, "columns": columns, "mine": mine}
+        decided += query(_ROWS_OF_STEPS.format(places=named(places, first, last), **texts), t=opened)
+    rows = f"SELECT {_DELIVERED} FROM deliveries WHERE {mine} AND ({named(places)})"  # noqa: S608 - quoted
     delivered = query(
         published(rows), deliveries=open_table(root, DELIVERIES), publications=open_table(root, PUBLICATIONS)
     )
-    closed = _rows(root, CLOSED, _CLOSED, run)
-    said = _rows(root, CONSUMER_EVENTS, _EVENTS, f"kind IN ('{ACK}', '{NACK}') AND {run}")
-    return Facts(commanded, released, left_out, delivered, closed, said, redelivery.version())
-
-
-def _rows(root: str, table: Table, columns: str, where: str) -> list[dict[str, Any]]:
-    return query(f"SELECT {columns} FROM t WHERE {where}", t=open_table(root, table))  # noqa: S608 - quoted
+    return Facts(commanded, decided, delivered, releases)
 
 
 def _of(rows: Sequence[Row], place: Position) -> Iterator[Row]:
@@ -284,10 +279,10 @@ def _of(rows: Sequence[Row], place: Position) -> Iterator[Row]:
             yield row
 
 
-def _step(what: str, row: Row, at: str, *columns: str) -> Step:
+def _step(row: Row) -> Step:
     """A step; what is NULL is left out."""
-    said = {name: row[name] for name in columns if row[name] is not None}
-    return Step(what, ms_of(row[at]), row["subscription"], row["life"], row["redelivery_count"], said)
+    details = {name: value for name, value in row.items() if name not in _COMMON and value is not None}
+    return Step(row["what"], ms_of(row["at"]), row["subscription"], row["life"], row["redelivery_count"], details)
 
 
 def _commanded(row: Row) -> Step:
