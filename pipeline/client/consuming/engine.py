@@ -77,7 +77,6 @@ class Engine:
         """A consumer of a topic, from the next turn on."""
         topic_consumer = TopicConsumer(self.logs, topic, subscription, options, lock)
         with self._lock:
-            self.logs.cursors.want(topic_consumer.named)
             self._topic_consumers.append(topic_consumer)
             if self._started and self.ended:
                 self.start()
@@ -94,7 +93,6 @@ class Engine:
                 if topic_consumer in self._topic_consumers:
                     topic_consumer.leave()
                     self._topic_consumers.remove(topic_consumer)
-            self.logs.cursors.end_turn()
         # The other consumers do not wait for the store.
         self._say_last()
         with self._lock:
@@ -146,10 +144,9 @@ class Engine:
         logs = self.logs
         with self._lock:
             self._let_go()
-            logs.pace.begin()
             # Another one is first each time: it has the time to read.
             self._topic_consumers = self._topic_consumers[1:] + self._topic_consumers[:1]
-            news = [logs.leases.read(), logs.deliveries.read(), logs.cursors.read(), logs.closed.read()]
+            news = logs.begin_turn({each.named for each in self._topic_consumers})
             failed: list[Exception] = []
             for topic_consumer in list(self._topic_consumers):
                 try:
@@ -157,19 +154,16 @@ class Engine:
                         topic_consumer.turn()
                 except Exception as error:  # noqa: BLE001 - the others go on
                     failed.append(error)
-            needed = [each.oldest for each in self._topic_consumers]
-            logs.deliveries.forget(min([each for each in needed if each is not None], default=logs.deliveries.last) + 1)
-            logs.cursors.end_turn()
-            logs.registry.end_turn()
-            keys = {key for topic_consumer in self._topic_consumers if (key := topic_consumer.key) is not None}
-            logs.keep(keys, {each.named for each in self._topic_consumers})
+            needed = [upto for each in self._topic_consumers if (upto := each.oldest) is not None]
+            keys = {key for each in self._topic_consumers if (key := each.key) is not None}
+            logs.end_turn(min(needed, default=logs.deliveries.last), keys)
             wrote = self._writer.begin() if self._started else self._writer.flush()
             if self._owes and not wrote:
                 self._owes = False
                 self._end_if_alone()
             if failed:
                 raise failed[0]
-            return wrote or any(news)
+            return wrote or news
 
     # ---- the threads
 

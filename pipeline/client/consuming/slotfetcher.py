@@ -56,17 +56,19 @@ class Logs:
         snapshot = self.cursors.snapshot(*key[:2])
         return None if snapshot is None or snapshot.rows.life != key[2] else self.leases.begin(key, snapshot)
 
-    def keep(self, keys: AbstractSet[Key], names: AbstractSet[Name]) -> None:
-        """Forget what nobody of this process asks about any more.
+    def begin_turn(self, names: AbstractSet[Name]) -> bool:
+        """Read what is new, for consumers of these subscriptions; whether anything is."""
+        self.pace.begin()
+        self.cursors.begin_turn(names)
+        self.registry.begin_turn(names)
+        news = [each.read() for each in (self.leases, self.deliveries, self.cursors, self.closed)]
+        return any(news)
 
-        Args:
-            keys: the lives in which its consumers are.
-            names: their subscriptions.
-        """
+    def end_turn(self, oldest: int, keys: AbstractSet[Key]) -> None:
+        """Forget versions of `deliveries` up to one, and what was in other lives of subscriptions than these."""
+        self.deliveries.forget(oldest + 1)
         self.leases.keep(keys)
         self.closed.keep(keys)
-        self.cursors.keep(names)
-        self.registry.keep({subscription for _, subscription in names})
 
 
 class SlotFetcher:

@@ -81,7 +81,7 @@ class CursorLog(Follower):
         super().__init__(root, files, CURSORS)
         self.events, self.released, self.lives = -1, -1, -1
         self._lives_at, self._lives = -1, dict[Name, int]()
-        self._wanted = set[Name]()
+        self._names: AbstractSet[Name] = frozenset()
         self._snapshots: dict[Name, CursorSnapshot] | None = None
         self._begin_anew()
 
@@ -89,31 +89,22 @@ class CursorLog(Follower):
         """Whether settle has read so far in both tables."""
         return self.events >= events and self.released >= released
 
-    def want(self, name: Name) -> None:
-        """Somebody will ask about a subscription."""
-        self._wanted.add(name)
-
-    def keep(self, names: AbstractSet[Name]) -> None:
-        """Nobody will ask about others than these."""
-        self._wanted &= names
+    def begin_turn(self, names: AbstractSet[Name]) -> None:
+        """Whoever asks from here on wants to know what is so then, and asks about these subscriptions."""
+        self._names, self._snapshots = names, None
 
     def snapshot(self, topic: str, subscription: str) -> CursorSnapshot | None:
         """What settle last said of the newest life of a subscription; None when it does not know it yet.
 
-        One look serves all of a turn, which ends with `end_turn`.
+        One look serves all of a turn.
         """
-        if self._snapshots is None or (topic, subscription) not in self._wanted:
-            self.want((topic, subscription))
+        if self._snapshots is None:
             self._snapshots = self._read_snapshots()
         return self._snapshots.get((topic, subscription))
 
-    def end_turn(self) -> None:
-        """Whoever asks from here on wants to know what is so then."""
-        self._snapshots = None
-
     def _read_snapshots(self) -> dict[Name, CursorSnapshot]:
         table = open_table(self._root, CURSORS)
-        topics, subscriptions = (", ".join(map(quoted, sorted(set(each)))) for each in zip(*self._wanted, strict=True))
+        topics, subscriptions = (", ".join(map(quoted, sorted(set(each)))) for each in zip(*self._names, strict=True))
         rows = by_name(
             query(NEWEST.format(rows=_OWN.format(topics=topics, subscriptions=subscriptions)), cursors=table)
         )
@@ -320,28 +311,23 @@ class RegistryLog(Follower):
         self._is_new = True
         self._begin_anew()
 
+    def begin_turn(self, names: AbstractSet[Name]) -> None:
+        """As `CursorLog.begin_turn`."""
+        wanted = {subscription for _, subscription in names}
+        self._lines = self._lines if wanted == self._wanted else None
+        self._wanted, self._is_new = wanted, True
+
     def types(self, topic: str, subscription: str) -> set[str] | None:
         """The types of the lines of a subscription that are active; None: it has no line at all.
 
-        One look serves all of a turn, which ends with `end_turn`.
+        One look serves all of a turn.
         """
         if self._is_new:
             self.read()
             self._is_new = False
-        if self._lines is None or subscription not in self._wanted:
-            self._wanted.add(subscription)
+        if self._lines is None:
             self._lines = self._looked()
         return self._lines.get((topic, subscription))
-
-    def keep(self, subscriptions: AbstractSet[str]) -> None:
-        """Nobody will ask about others than these."""
-        if self._wanted - subscriptions:
-            self._wanted &= subscriptions
-            self._lines = None
-
-    def end_turn(self) -> None:
-        """Whoever asks from here on wants to know what is so then."""
-        self._is_new = True
 
     def _looked(self) -> dict[Name, set[str]]:
         text = _LINES.format(names=", ".join(map(quoted, sorted(self._wanted))), types=_TYPES)
