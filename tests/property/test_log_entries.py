@@ -24,7 +24,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 from pipeline.client.client import Client
 from pipeline.client.insight.pending import pending
 from pipeline.client.insight.trace import trace
-from pipeline.client.insight.untaken import in_inbox
+from pipeline.client.insight.waiting import in_inbox
 from pipeline.client.subscribing.deadletters import dead_letters
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.client.tables.deliveries import Deliveries

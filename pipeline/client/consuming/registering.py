@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TypedDict
+from dataclasses import fields, replace
+from typing import Any, TypedDict
 
 from deltalake import DeltaTable
 
@@ -22,7 +22,7 @@ from pipeline.client.choices import (
 from pipeline.client.consuming.listeners import ConsumerEventListener, MessageListener
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.exceptions import InvalidConfiguration
-from pipeline.client.schema import BytesSchema, Schema
+from pipeline.client.schema import Schema
 from pipeline.client.subscribing.lines import Change, replace_chosen, with_history
 from pipeline.client.subscribing.subscriptions import (
     Subscription,
@@ -39,6 +39,8 @@ from pipeline.subscriptions.policies import Policies, topic_of
 from schemas import SUBSCRIPTIONS
 from state import OutOfRange
 
+_OWN = {each.name for each in fields(ConsumerOptions)} - {"unacked_messages_timeout_ms"}
+"""What is said of a consumer under the name that its options have."""
 _LISTED = 100
 """So many topics are named to those who look for their lines."""
 
@@ -85,17 +87,9 @@ class HowConsumed(TypedDict, total=False):
 
 def consumer_options(consumer_type: ConsumerType, how: HowConsumed, stats_interval_s: int) -> ConsumerOptions:
     """What is said of the consumer; the policies of each subscription say the rest."""
+    own: dict[str, Any] = {name: value for name, value in how.items() if name in _OWN and value is not None}
     return ConsumerOptions(
-        consumer_type,
-        how.get("consumer_name") or "",
-        how.get("schema", BytesSchema()),
-        how.get("message_listener"),
-        how.get("receiver_queue_size", 1_000),
-        negative_ack_redelivery_delay_ms=how.get("negative_ack_redelivery_delay_ms"),
-        priority=how.get("priority_level", 0),
-        batch_receive_policy=how.get("batch_receive_policy") or ConsumerBatchReceivePolicy(),
-        consumer_event_listener=how.get("consumer_event_listener"),
-        stats_interval_s=stats_interval_s,
+        consumer_type, priority=how.get("priority_level", 0), stats_interval_s=stats_interval_s, **own
     )
 
 

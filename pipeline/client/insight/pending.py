@@ -28,8 +28,7 @@ from deltalake import DeltaTable
 
 from pipeline.client.commanding.inforce import Chosen, delivered
 from pipeline.client.insight.asof import CountingRule, at_instant, at_present, uncertain
-from pipeline.client.insight.heldback import held_back
-from pipeline.client.insight.untaken import in_inbox
+from pipeline.client.insight.waiting import held_back, in_inbox
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import Subscription, subscriptions
 from pipeline.client.tables.relations import longs_table, relation, table_of

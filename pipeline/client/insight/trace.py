@@ -8,7 +8,7 @@ from typing import TypedDict, Unpack
 
 from pipeline.client.commanding.retries import waiting
 from pipeline.client.insight.facts import Facts, Position, Sent, Step, at, facts, ms_of, with_key
-from pipeline.client.insight.heldback import is_held
+from pipeline.client.insight.waiting import is_held
 from pipeline.client.options import refuse, spelled_out
 from pipeline.client.subscribing.deadletters import letters_of
 from pipeline.client.subscribing.lives import lives

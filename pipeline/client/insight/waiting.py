@@ -1,4 +1,9 @@
-"""What is in the inbox and not taken by ingest yet, told by logs alone."""
+"""What waits beside the index: in the inbox, as ingest has not taken it, and in `held`, as dispatch holds it back.
+
+Dispatch holds what is due for a subscription that is paused, has a rate or a guard, or was just resumed.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -6,13 +11,20 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from pipeline.client.commanding.inforce import of_round
+from pipeline.config.errors import NoWarehouse
 from pipeline.config.stages import INGEST
 from pipeline.delta.checkpoints import EVERYTHING_BEFORE, Offset
-from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.deltars import open_table, path_of, query
 from pipeline.delta.logs.entries import between, last_note, oldest
 from pipeline.delta.logs.filestats import count
 from pipeline.storage.files import Files
-from schemas import INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS, Table
+from schemas import HELD, INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS, Table
+from state.withdrawals import Round
+
+_HELD = """
+    SELECT topic, subscription, life, SUM(last_entry - first_entry + 1) AS held FROM held GROUP BY 1, 2, 3
+"""
 
 
 def in_inbox(root: str) -> int:
@@ -60,3 +72,22 @@ def _rows(files: Files, path: str, added: Mapping[str, Any]) -> int:
         with suppress(FileNotFoundError), files.open(f"{path}/{added['path']}") as file:
             known = pq.read_metadata(file).num_rows
     return known or 0
+
+
+def held_back(root: str) -> dict[tuple[str, str, int], int]:
+    """Positions that are due and held, by topic, subscription and life. A warehouse of before has none."""
+    with suppress(NoWarehouse):
+        table = open_table(root, HELD)
+        rows = query(_HELD, held=table) if table.version() else []
+        return {(row["topic"], row["subscription"], row["life"]): row["held"] for row in rows}
+    return {}
+
+
+def is_held(root: str, of: Round, place: tuple[int, int]) -> bool:
+    """Whether the position (ledger, entry) of a round is held."""
+    with suppress(NoWarehouse):
+        table = open_table(root, HELD)
+        run = f"ledger_id = {place[0]} AND {place[1]} BETWEEN first_entry AND last_entry"
+        text = f"SELECT 1 FROM t WHERE {of_round(of)} AND {run}"  # noqa: S608 - quoted
+        return bool(table.version() and query(text, t=table))
+    return False
