@@ -40,6 +40,7 @@ from pipeline.settle.stage import Settle
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.commands import READ, withdrawals
 from schemas import COMMANDS, MESSAGES, SEGMENTS
+from state.units import Ms
 
 PER_FILE, PER_LEDGER, SHARES = 500_000, 50_000, 20
 TOPIC, SUBSCRIPTION = "flights", "mail"
@@ -154,7 +155,7 @@ def stages_of(root: str) -> Stages:
 
     def step() -> int:
         held = 0
-        while settle.step(_START_MS, patient=False):
+        while settle.step(Ms(_START_MS), patient=False):
             held = sum(each.outstanding.counts.waiting for each in settle._opened.values())  # noqa: SLF001 - to count
         return held
 

@@ -28,6 +28,7 @@ from benchmarks.support.report import tell
 from benchmarks.support.words import check_only
 from state import Ack, Cursor, Nack, Outstanding, Positions, Released
 from state.buckets import IntArray
+from state.units import Ms
 
 FILE = WORKLOADS / "outstanding.toml"
 DICT_FITS = 1_000_000
@@ -89,12 +90,12 @@ class State:
 
     def release(self, released: Positions) -> None:
         """As one version of the table of releases."""
-        self.state.handle(Released(released, 0, self.state.version + 1), now=NOW)
+        self.state.handle(Released(released, 0, self.state.version + 1), now=Ms(NOW))
 
     def batch(self, released: Positions, acked: Positions, nacked: Positions) -> int:
         """Releases first; then the changed blocks are encoded."""
         events = (Released(released, 0, self.state.version + 1), Ack(acked), Nack(nacked, 0))
-        self.state.handle(*events, now=NOW)
+        self.state.handle(*events, now=Ms(NOW))
         changes = self.state.changes()
         self.state.saved()
         return size(changes)
@@ -169,7 +170,7 @@ def holes(state: State, workload: Workload) -> dict[str, float]:
     started = time.perf_counter()
     for ledger in range(workload.ledgers):
         entries = every[::2] if workload.holes == "every second" else every[rng.random(len(every)) < 0.5]
-        state.state.handle(Ack(Positions.of(np.full(len(entries), ledger), entries, entries)), now=NOW)
+        state.state.handle(Ack(Positions.of(np.full(len(entries), ledger), entries, entries)), now=Ms(NOW))
     acked_s = time.perf_counter() - started
     whole = state.state.snapshot()
     started = time.perf_counter()

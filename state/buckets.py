@@ -17,7 +17,7 @@ import numpy.typing as npt
 from state.errors import InvalidArgument, OutOfRange
 
 IntArray = npt.NDArray[np.int64]
-Ms = TypeVar("Ms", int, IntArray)
+Times = TypeVar("Times", int, IntArray)
 
 MAX_TIME = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z, the last instant that is accepted (and the last that SQL timestamps can show)."""
@@ -57,17 +57,17 @@ def bucket_width(tick_ms: int) -> int:
     return 1 << tick_bits(tick_ms)
 
 
-def trim_down(at: Ms, bits: int) -> Ms:
+def trim_down(at: Times, bits: int) -> Times:
     """The latest multiple of `2^bits` that is not after `at` (ms; an int or an int64 array)."""
     return at >> bits << bits
 
 
-def trim_up(at: Ms, bits: int) -> Ms:
+def trim_up(at: Times, bits: int) -> Times:
     """The earliest multiple of `2^bits` that is not before `at` (ms; an int or an int64 array)."""
     return (at + (1 << bits) - 1) >> bits << bits
 
 
-def segment_start(at: Ms, span_ms: int) -> Ms:
+def segment_start(at: Times, span_ms: int) -> Times:
     """Start of the segment `[start, start + span_ms)` that holds `at`; segments are aligned to the epoch.
 
     Raises:
@@ -100,7 +100,7 @@ class DueRule:
         """Bits dropped from a time."""
         return tick_bits(self.tick_ms)
 
-    def key(self, deliver_at: Ms) -> Ms:
+    def key(self, deliver_at: Times) -> Times:
         """The bucket key of a delivery time (ms)."""
         return trim_up(deliver_at, self.bits) if self.strict else trim_down(deliver_at, self.bits)
 

@@ -41,6 +41,7 @@ from state.settling import (
     Retry,
     Settling,
 )
+from state.units import Ms
 
 Position = tuple[int, int]
 """Ledger id, entry id."""
@@ -122,7 +123,7 @@ class Outstanding:
         self._changed: set[int] = set()
         self._open: set[int] = set()
 
-    def handle(self, *events: Event, now: int, policy: RetryPolicy = _DEFAULT) -> list[Effect]:
+    def handle(self, *events: Event, now: Ms, policy: RetryPolicy = _DEFAULT) -> list[Effect]:
         """Apply events in their order; give what comes of each, in the same order. The one way to change anything.
 
         A batch gives its releases first. The same state, events, instant and policy give the same effects.
@@ -264,7 +265,7 @@ class Outstanding:
         for number, block in self._blocks.items():
             read_block(block.to_bytes(number))
 
-    def _apply(self, event: _Placed, parts: list[_Part], now: int, policy: RetryPolicy) -> Iterator[Effect]:
+    def _apply(self, event: _Placed, parts: list[_Part], now: Ms, policy: RetryPolicy) -> Iterator[Effect]:
         """Apply an event to its ledgers; the same moves of all of them are one effect."""
         if isinstance(event, Released):
             self._version = max(self._version, event.version)
@@ -337,7 +338,7 @@ class Outstanding:
         return Cursor(head.to_bytes(), blocks)
 
 
-def _effects(event: _Placed, step: Step, positions: Positions, now: int, policy: RetryPolicy) -> Iterator[Effect]:
+def _effects(event: _Placed, step: Step, positions: Positions, now: Ms, policy: RetryPolicy) -> Iterator[Effect]:
     """What comes of an event for the positions that made one step."""
     before, after = step.before, step.after
     if step.reason is not None:

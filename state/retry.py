@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from state.buckets import MAX_TIME, check_range
+from state.units import Ms
 
 MAX_ROUND = (1 << 31) - 1
 """The largest round, and the largest redelivery count."""
@@ -69,7 +70,7 @@ class RetryPolicy:
         """True when a message that was redelivered `count` times is not to come again."""
         return self.max_redeliver_count is not None and count >= self.max_redeliver_count
 
-    def due(self, now: int, count: int, after_ms: int | None = None) -> int:
+    def due(self, now: Ms, count: int, after_ms: int | None = None) -> int:
         """When a message that failed at `now` comes again (ms): after its own delay, or else after the backoff."""
         delay = self.backoff.delay(count) if after_ms is None else after_ms
         return min(now + delay, MAX_TIME)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pipeline.config.settings import Clock, LiveClock
 from pipeline.config.wallclock import wall_ms
+from state.units import Ms
 
 
 @dataclass(frozen=True)
@@ -17,15 +18,15 @@ class Timeline:
     live: bool
     step_ms: int = 0
 
-    def within_a_step(self, instant: int, last: int) -> int:
+    def within_a_step(self, instant: Ms, last: Ms) -> Ms:
         """The time, ms UTC: at most a step of the clock after its last instant, not before it, nor before `last`.
 
         The clock is paced: a machine that was down for a day, or woke up in another year, comes to the present step by
         step.
         """
-        return max(instant, last, min(wall_ms(), instant + self.step_ms)) if self.live else instant
+        return max(instant, last, Ms(min(wall_ms(), instant + self.step_ms))) if self.live else instant
 
-    def now(self, instant: int) -> int:
+    def now(self, instant: Ms) -> Ms:
         """The time, ms UTC, for what was released at an instant."""
         return wall_ms() if self.live else instant
 

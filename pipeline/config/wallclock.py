@@ -2,13 +2,15 @@
 
 import time
 
+from state.units import Ms
+
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux' monotonic clock stands while the machine sleeps; this one goes on."""
 
 
-def wall_ms() -> int:
+def wall_ms() -> Ms:
     """The wall clock, ms UTC."""
-    return time.time_ns() // 1_000_000
+    return Ms(time.time_ns() // 1_000_000)
 
 
 def thread_cpu_ms() -> int:

@@ -28,6 +28,7 @@ from schemas import (
     SEGMENTS,
     Table,
 )
+from state.units import EPOCH, Ms
 
 SOURCES = {INGEST: INBOX, SCHEDULE: SEGMENTS, DISPATCH: REDELIVERY}
 """The table that each stage follows."""
@@ -58,7 +59,7 @@ class Position:
         index: the last file of that version that was taken; negative: none.
     """
 
-    instant: int
+    instant: Ms
     version: int
     index: int
 
@@ -86,7 +87,7 @@ class Origin:
 
     version: int = 0
     index: int = EVERYTHING_BEFORE
-    instant: int = 0
+    instant: Ms = EPOCH
     rebuilt: int | None = None
     after: tuple[str, ...] = ()
 
@@ -112,13 +113,13 @@ def parse(log: str) -> Position:
     clock: dict[str, Any] = next((each for each in offsets if "instant" in each), {"instant": 0})
     delta = next((each for each in offsets if "reservoirVersion" in each), None)
     if delta is None:
-        return Position(int(clock["instant"]), 0, EVERYTHING_BEFORE)
-    return Position(int(clock["instant"]), int(delta["reservoirVersion"]), int(delta["index"]))
+        return Position(Ms(int(clock["instant"])), 0, EVERYTHING_BEFORE)
+    return Position(Ms(int(clock["instant"])), int(delta["reservoirVersion"]), int(delta["index"]))
 
 
-def watermark(log: str) -> int:
+def watermark(log: str) -> Ms:
     """The watermark of such a batch, ms UTC: timeouts up to it were fired by the batch. 0: it had none."""
-    return int(json.loads(log.splitlines()[1]).get("batchWatermarkMs", 0))
+    return Ms(int(json.loads(log.splitlines()[1]).get("batchWatermarkMs", 0)))
 
 
 _WITHOUT_CLOCK = 3
@@ -231,7 +232,7 @@ class Checkpoint:
                 self._files.delete(f"{self.path}/offsets/.{batch}.crc")
 
     @property
-    def instant(self) -> int:
+    def instant(self) -> Ms:
         """The last instant that was logged, ms UTC, or where the checkpoint begins."""
         return self.end.instant
 
@@ -265,7 +266,7 @@ class Progress:
         self._checkpoint, self._pause = checkpoint, pause
         self._watermark, self._version = -1, -1
 
-    def is_at(self, instant: int) -> bool:
+    def is_at(self, instant: Ms) -> bool:
         """Whether a batch is done whose watermark was an instant (ms UTC), or a later one.
 
         The clock of that batch says nothing: it is the watermark of the next one, which lets go what is due by it.

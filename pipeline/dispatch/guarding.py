@@ -23,6 +23,7 @@ from pipeline.subscriptions.guardstates import GuardState, GuardStates
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Policies
 from schemas import SUPPRESSED
+from state.units import Ms
 
 _LOG = logging.getLogger(__name__)
 AGAIN_MS = 5_000
@@ -71,7 +72,7 @@ class Guards:
         self._suspects = dict[Name, Suspects]()
         self._unsure = dict[Name, tuple[str | None, str | None]]()
 
-    def failing(self, shapings: Mapping[Name, Policies], now: int) -> set[Name]:
+    def failing(self, shapings: Mapping[Name, Policies], now: Ms) -> set[Name]:
         """Those whose guard failed, and is not tried again at a time, ms UTC. Another guard is tried at once.
 
         While the process that evaluates guards starts, those are all that have one.
@@ -85,13 +86,13 @@ class Guards:
             if now < each.until and name in shapings and each.guard == _texts(shapings[name])
         }
 
-    def failed(self, failed: Failed, now: int) -> None:
+    def failed(self, failed: Failed, now: Ms) -> None:
         """Let a guard rest, at a time in ms UTC; the log says why, once for each reason."""
         until = now + max(AGAIN_MS, RESTS * failed.took_ms)
         self._failing[failed.name] = _Failing(_texts(failed.guard), failed.error, until)
         self._note(GuardState(*failed.name, failed.guard.guard or "", failed.error, now))
 
-    def look(self, undecided: Mapping[Name, int], now: int) -> None:
+    def look(self, undecided: Mapping[Name, int], now: Ms) -> None:
         """Tell people of guards that fail on some messages, and of those that work again.
 
         Args:
@@ -110,7 +111,7 @@ class Guards:
         self._suspects = {name: each for name, each in self._suspects.items() if undecided.get(name)}
 
     def split_by_guard(
-        self, runs: pa.Table, shapings: Mapping[Name, Policies], version: int, look_up: LookUp, now: int
+        self, runs: pa.Table, shapings: Mapping[Name, Policies], version: int, look_up: LookUp, now: Ms
     ) -> Answer:
         """What the guards of some runs say.
 

@@ -14,6 +14,7 @@ from pipeline.delta.checkpoints import Offset
 from pipeline.delta.logs.filestats import span_ms
 from pipeline.delta.writing.datafiles import DataFile, rows
 from pipeline.storage.files import Files
+from state.units import Ms
 
 PREPARED = "prepared deliveries"
 """What the notes on the shelf are called among the tables of dispatch."""
@@ -84,7 +85,7 @@ class Prepared:
 
     owner: str
     batch: int
-    released_at: int
+    released_at: Ms
     source: tuple[int, int]
     parts: tuple[Part, ...]
     begin: tuple[int, int] | None = None

@@ -24,6 +24,7 @@ from pipeline.config.timeline import Timeline
 from pipeline.config.wallclock import monotonic_ms
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.prepared import Part, Prepared, PreparedStore, Visible
+from state.units import Ms
 
 _LOOK_MS = 50
 """The wall clock may be set while we wait for it, so it is looked at so often at least."""
@@ -235,7 +236,7 @@ class PublicationLog:
         return True
 
     def _row(self, batch: int, count: int, first_due: int, last_due: int, released_at: int) -> dict[str, Any]:
-        times = {"committed_at": self._timeline.now(released_at), "first_due": first_due, "last_due": last_due}
+        times = {"committed_at": self._timeline.now(Ms(released_at)), "first_due": first_due, "last_due": last_due}
         return {"batch_id": batch, "count": count, **{name: ms * 1_000 for name, ms in times.items()}}
 
 

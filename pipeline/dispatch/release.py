@@ -17,6 +17,7 @@ from pipeline.delta.writing.numbering import SortKey
 from pipeline.dispatch.priority import RANK
 from pipeline.storage.arrays import IntArray, longs, ranks, rounds
 from state import tick_bits
+from state.units import Ms, Us, ms
 
 ENTRY_BITS = 31
 """An entry has so many (`Settings.entries_per_ledger`)."""
@@ -87,7 +88,7 @@ class Window:
     positions: int
     ledgers: int
     last_bucket: int
-    released_at: int
+    released_at: Ms
     first: tuple[Bounds, ...]
     again: tuple[Bounds, ...] = ()
 
@@ -131,7 +132,7 @@ def window_of(runs: pa.Table) -> Window:
         positions=int((longs(runs, "last_entry") - longs(runs, "first_entry") + 1).sum()),
         ledgers=pc.count_distinct(runs.column("ledger_id")).as_py(),
         last_bucket=int(longs(runs, "due_time").max()) // 1_000,
-        released_at=int(longs(runs, "released_at").max()) // 1_000,
+        released_at=ms(Us(int(longs(runs, "released_at").max()))),
         first=(_first(first),) if first.num_rows else (),
         again=again_bounds(longs(runs, "ledger_id")[again]),
     )

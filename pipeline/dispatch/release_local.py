@@ -42,6 +42,7 @@ from pipeline.storage.gather import TEXTS, Gathered, cuts
 from pipeline.storage.parquet import RowGroup, whole
 from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, MESSAGE_MISSING, MESSAGES, REDELIVERY
+from state.units import Ms
 
 _OF_MESSAGE = ("topic", "ledger_id", "entry_id", "publish_time", "deliver_at")
 
@@ -153,7 +154,7 @@ class LocalRelease:
         order = order_of(Matched(runs, run, ranks, key, each.messages.rows, each.message), ORDER)
         return cls(runs, replace(each, found=each.found[order], message=each.message[order]))
 
-    def write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
+    def write(self, appender: Appender, settings: Settings, batch_id: int, now: Ms) -> tuple[Part, ...]:
         """Write the files of the deliveries. What is due by now (ms) is one part; later ones are cut by time."""
         matches = self.matches
         due = longs(self.runs, "due_time")[matches.run[matches.found]] // 1_000

@@ -54,6 +54,7 @@ from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
 from schemas import DELIVERIES, EXPIRED, HELD, REDELIVERY, REJECTED_DISPATCH, SUPPRESSED
+from state.units import EPOCH, Ms, Us, ms
 
 Release = LocalRelease | SparkRelease
 Rows: TypeAlias = pa.Table | DataFrame
@@ -131,7 +132,7 @@ class Dispatch:
         self._guards = Guards(GuardStates(warehouse.files, warehouse.root), evaluator, folders)
         self._ahead = AHEAD_MS if self._timeline.live else 0
 
-    def has_work(self, now: int) -> bool:
+    def has_work(self, now: Ms) -> bool:
         """Whether something that is held may be taken, at a time in ms UTC.
 
         Then a batch is due, whatever is new in `redelivery`. Rates count from the first time at which it is asked.
@@ -187,7 +188,7 @@ class Dispatch:
             self._backlog.commit(held, owner, batch_id, ends, self.publisher.held_from)
             self._observe("dispatch.held", batch_id)
 
-    def _now(self, batch_id: int, released: int = 0) -> int:
+    def _now(self, batch_id: int, released: Ms = EPOCH) -> Ms:
         """The time by which a batch is decided, ms UTC.
 
         By a virtual clock that is when it lets go of what is held, or when something was `released`.
@@ -232,9 +233,9 @@ class Dispatch:
             self._backlog.commit(prepared.held, prepared.owner, prepared.batch, prepared.span, self.publisher.held_from)
             self._observe("dispatch.held", prepared.batch)
 
-    def _instant(self, took: Taken, batch_id: int) -> int:
+    def _instant(self, took: Taken, batch_id: int) -> Ms:
         """When a batch is released, ms UTC: of what was held that is when it is taken."""
-        released = 0 if took.release is None else took.release.window.released_at
+        released = EPOCH if took.release is None else took.release.window.released_at
         return max(released, self._checkpoint.position(batch_id).instant) if took.change.gone else released
 
     def _write(self, took: Taken, batch_id: int) -> tuple[Part, ...]:
@@ -313,7 +314,7 @@ class Dispatch:
         left, gone = inputs.withdrawn.split_withdrawn(runs)
         is_undecided = pc.equal(gone.column("reason"), UNDECIDED)
         before, gone = gone.filter(is_undecided), gone.filter(pc.invert(is_undecided))
-        released = int(longs(left, "released_at").max(initial=0)) // 1_000
+        released = ms(Us(int(longs(left, "released_at").max(initial=0))))
         now = self._now(batch_id, released)
         left, late = expiry.split_expired(left, expired_until(inputs.shapings, now), look_up)
         guarded = {name: each for name, each in inputs.shapings.items() if each.guard is not None}

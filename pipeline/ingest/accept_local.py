@@ -21,6 +21,7 @@ from pipeline.storage.gather import Gathered, Texts, cuts
 from pipeline.storage.parquet import row_groups, size_of
 from pipeline.storage.texts import refused_texts
 from schemas import INBOX, MESSAGES
+from state.units import us
 
 INBOX_ROWS = arrow_schema(INBOX.schema)
 """The columns of the inbox."""
@@ -94,7 +95,7 @@ class LocalBatch:
     def rejected(self, more: pa.Table) -> Iterator[pa.Table]:
         """Rows of `rejected_ingest`, in pieces that shall be files; `more` rows have a reason already."""
         most = max(1, self.refused.num_rows)
-        instant = pa.scalar(self.terms.now * 1_000, pa.timestamp("us", "UTC"))
+        instant = pa.scalar(us(self.terms.now), pa.timestamp("us", "UTC"))
         for piece in chain(self._pieces(self.refused, most), [more]):
             rows = refused_texts(piece.select(more.column_names))
             rows = rows.append_column("rejected_at", pa.repeat(instant, rows.num_rows))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pipeline.delta.checkpoints import Progress
 from pipeline.delta.writing.oncewriter import Sink
+from state.units import Ms
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class ExpressGate:
     segments: Sink
     express_ms: int
 
-    def bound(self, now: int, until: int) -> int:
+    def bound(self, now: Ms, until: int) -> int:
         """What is due before this instant, but before `until`, skips the schedule; 0: nothing does. Times in ms UTC.
 
         Nothing does while the schedule has not let go what is due by now. It is waited for where it has only to read
@@ -31,7 +32,7 @@ class ExpressGate:
             return bound
         return 0
 
-    def _comes_in_time(self, schedule: Progress, now: int) -> bool:
+    def _comes_in_time(self, schedule: Progress, now: Ms) -> bool:
         """Whether what is due by now of that which went to the schedule last was let go."""
         last = self.segments.last
         if last is None or last.note.get("express", 0) > now:

@@ -13,6 +13,7 @@ from pipeline.delta.writing.batchcommits import last_commits
 from pipeline.ingest.core.terms import ledgers
 from pipeline.ingest.segments import Span
 from schemas import MESSAGES, REJECTED_INGEST, SEGMENTS
+from state.units import Ms
 
 _KEYS = {"merged": "told"}
 """Names of fields in notes, where they are others."""
@@ -41,7 +42,7 @@ class Plan:
         entries: so many messages fill a ledger; 0: an earlier version of this project did not say it.
     """
 
-    now: int
+    now: Ms
     limits: tuple[int, int]
     loaded: int
     load_until: int

@@ -61,6 +61,7 @@ from pipeline.subscriptions.registry import Registry, refusals
 from pipeline.worker.express import Express
 from pipeline.worker.unpack import RUN
 from schemas import INBOX, MESSAGES, REDELIVERY, REJECTED_INGEST, SEGMENTS
+from state.units import Ms
 
 Batch = LocalBatch | SparkBatch
 _OF_FILES = (FilesBroken, OSError, pa.ArrowException, PySparkException, Py4JError)
@@ -98,7 +99,7 @@ class Ingest:
         self._markers = Markers(warehouse)
         last = [sink.last for sink in self.sinks.values() if sink.last is not None]
         # What another checkpoint called now is in where this one begins.
-        own = [int(commit.note["now"]) for commit in last if commit.owner == checkpoint.owner]
+        own = [Ms(commit.note["now"]) for commit in last if commit.owner == checkpoint.owner]
         self._last_instant = max([checkpoint.start(0).instant, *own])
 
     def __call__(self, session: SparkSession | None, batch_id: int) -> None:

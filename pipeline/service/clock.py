@@ -23,6 +23,7 @@ from pipeline.delta.streams.source import INSTANT, SQL, StreamSource
 from pipeline.storage.files import Files
 from pipeline.storage.inprocesswatch import InProcessWatch
 from pipeline.storage.waiting import Folders
+from state.units import Ms
 
 _LOOK_S = 0.05
 """Between two looks at a small file whose folder says nothing."""
@@ -121,11 +122,7 @@ class NoInstants(Instants):
     """No instant ever; who asks for one waits until there may be something else to do."""
 
     def __init__(self, wakes: Wakes = NOTHING) -> None:
-        """Watch folders.
-
-        While nothing in them changes, whoever asks for the next instant waits: no query goes round for nothing, and a
-        commit wakes the one that follows it.
-        """
+        """Watch folders. Who asks waits while nothing in them changes, and a commit wakes the one that follows it."""
         folders, watch = [*wakes.at_once, *wakes.gathered], Folders if wakes.here else InProcessWatch
         super().__init__(folders=watch(folders) if folders else None)
         self._here, self._longest_ms = wakes.here, _LONGEST_WAIT_MS
@@ -165,7 +162,7 @@ class NoInstants(Instants):
 class WorkInstants(NoInstants):
     """The wall clock, whenever there is work that no source tells of; no instant while there is none."""
 
-    def __init__(self, has_work: Callable[[int], bool], wakes: Wakes = NOTHING) -> None:
+    def __init__(self, has_work: Callable[[Ms], bool], wakes: Wakes = NOTHING) -> None:
         """Ask whether there is work, at a time in ms UTC, each time that the clock looks."""
         super().__init__(wakes)
         self._has_work = has_work
@@ -178,7 +175,7 @@ class WorkInstants(NoInstants):
 class VirtualWorkInstants(VirtualInstants):
     """The last instant that was given, or one a millisecond later than the last, as often as there is such work."""
 
-    def __init__(self, path: str, has_work: Callable[[int], bool]) -> None:
+    def __init__(self, path: str, has_work: Callable[[Ms], bool]) -> None:
         """Read instants from a file, as `VirtualInstants` does."""
         super().__init__(path)
         self._has_work = has_work
@@ -190,7 +187,7 @@ class VirtualWorkInstants(VirtualInstants):
         if self._ended or not instants:
             return last
         now = max(last + 1, instants[-1])
-        return now if self._has_work(now) else last
+        return now if self._has_work(Ms(now)) else last
 
 
 class SteadyClock:
@@ -283,9 +280,11 @@ def next_instant(last: int, wall: int, clock: LiveClock) -> int:
     return max(last, min(target, last + clock.max_step_ms))
 
 
-def given(path: str) -> list[int]:
+def given(path: str) -> list[Ms]:
     """The instants of a virtual clock so far, in ms. A last line without its end was cut by a crash and is left out."""
-    return [int(line) for line in (Files().text_if_there(path) or "").splitlines(keepends=True) if line.endswith("\n")]
+    return [
+        Ms(int(line)) for line in (Files().text_if_there(path) or "").splitlines(keepends=True) if line.endswith("\n")
+    ]
 
 
 class TickSource(StreamSource):
@@ -357,7 +356,7 @@ def ticks(
 
 
 def work_ticks(
-    spark: SparkSession, clock: Clock, path: str, has_work: Callable[[int], bool], wakes: Wakes = NOTHING
+    spark: SparkSession, clock: Clock, path: str, has_work: Callable[[Ms], bool], wakes: Wakes = NOTHING
 ) -> TickSource:
     """A clock without instants, for a query that waits until there is news in some folders.
 

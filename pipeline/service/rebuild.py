@@ -32,6 +32,7 @@ from pipeline.worker.audience import Audience
 from pipeline.worker.encode import ROW, Encoder
 from pipeline.worker.express import Express
 from schemas import CLOSED, MESSAGES, REDELIVERY, ROUND, SEGMENTS, Table
+from state.units import EPOCH, Ms
 
 _ALIKE = ("subscription", "life", "tick_ms", "redelivery_count", "round", "cause")
 """What the positions have in common that wait in one index to come again; with their topic."""
@@ -69,7 +70,7 @@ class Holding:
         return alive(self.memory.lives)
 
 
-def rebuild(warehouse: Warehouse, stage: str, options: Options, *, latest: int | None = None) -> Origin:
+def rebuild(warehouse: Warehouse, stage: str, options: Options, *, latest: Ms | None = None) -> Origin:
     """Prepare a new checkpoint for a stage and take over its tables; give where it begins.
 
     The stage must be stopped, for the schedule ingest too. Nothing starts here. The old checkpoint folder stays
@@ -94,7 +95,7 @@ def rebuild(warehouse: Warehouse, stage: str, options: Options, *, latest: int |
         return origin
 
 
-def reset_settle(warehouse: Warehouse, latest: int) -> None:
+def reset_settle(warehouse: Warehouse, latest: Ms) -> None:
     """Let settle, which needs no rebuild, go on at `latest` (ms UTC) when its last batch was at a later time.
 
     Raises:
@@ -105,7 +106,7 @@ def reset_settle(warehouse: Warehouse, latest: int) -> None:
         Settle(warehouse, nobody).reset_clock(latest)
 
 
-def _prepare(warehouse: Warehouse, stage: str, options: Options, latest: int | None) -> Origin:
+def _prepare(warehouse: Warehouse, stage: str, options: Options, latest: Ms | None) -> Origin:
     origin = _ORIGINS[stage](warehouse, options)
     if latest is not None:
         origin = replace(origin, instant=min(origin.instant, latest))
@@ -116,13 +117,13 @@ def _prepare(warehouse: Warehouse, stage: str, options: Options, latest: int | N
 def _rebuild_schedule(warehouse: Warehouse, options: Options) -> Origin:
     """Write what is pending as rows that only the new checkpoint reads."""
     last, taken = last_commits(warehouse, SCHEDULE).values(), last_commit(warehouse, SEGMENTS, INGEST)
-    known = [int(commit.note["instant"]) for commit in last]
-    known += [int(taken.note["now"])] if taken is not None else []
-    instant = max([*known, *given(warehouse.instants(SCHEDULE))[-1:]], default=0)
+    known = [Ms(commit.note["instant"]) for commit in last]
+    known += [Ms(taken.note["now"])] if taken is not None else []
+    instant = max([*known, *given(warehouse.instants(SCHEDULE))[-1:]], default=EPOCH)
     number = _write_pending(warehouse, _holding(warehouse, options.settings.driver_rows), instant)
     options.observe("rebuild.segments", number)
     # One millisecond back: the first tick is the instant itself, and releases what should have been released by then.
-    return Origin(number, EVERYTHING_BEFORE, max(0, instant - 1), number, takeover.owners(last))
+    return Origin(number, EVERYTHING_BEFORE, Ms(max(0, instant - 1)), number, takeover.owners(last))
 
 
 def _write_pending(warehouse: Warehouse, holding: Holding, instant: int) -> int:

@@ -21,6 +21,7 @@ from pipeline.settle.stage import Settle
 from pipeline.storage.files import Files
 from pipeline.storage.waiting import Folders
 from schemas import COMMANDS, CONSUMER_EVENTS, REDELIVERY, SUBSCRIPTIONS
+from state.units import Ms
 
 _LOG = logging.getLogger(__name__)
 _PAUSE_S, _REMOTE_PAUSE_S = 0.05, 0.5
@@ -83,7 +84,7 @@ class SettleLoop:
         """
         instant = max(given(self._instants), default=0)
         try:
-            while self.isActive and instant and self._step(instant, patient=False):
+            while self.isActive and instant and self._step(Ms(instant), patient=False):
                 pass
         except Exception as error:
             self._error = error
@@ -96,7 +97,7 @@ class SettleLoop:
             self._thread.join()
         self._body.watch.ended(SETTLE)
 
-    def _step(self, instant: int, *, patient: bool) -> bool:
+    def _step(self, instant: Ms, *, patient: bool) -> bool:
         with self._turn, panics_raised():
             more = self._body.step(instant, patient=patient)
             self._steps += 1
@@ -107,7 +108,7 @@ class SettleLoop:
         try:
             while not self._ended.is_set():
                 seen = None if self._folders is None else self._folders.state()
-                self._step(clock.ms(), patient=True)
+                self._step(Ms(clock.ms()), patient=True)
                 self._ended.wait(pause)
                 self._wait(seen)
         except Exception as error:  # noqa: BLE001 - it ends the stage, which looks for it

@@ -23,6 +23,7 @@ from pipeline.ingest.plan import Plan, last_commits_of_ingest, taken
 from pipeline.ingest.stage import Ingest
 from pipeline.service.clock import given
 from pipeline.subscriptions.markers import IngestMemory, Markers
+from state.units import EPOCH
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def take_over_ingest(warehouse: Warehouse, options: Options) -> Origin:
     furthest = next(iter(last.values()), None)
     earlier = given(warehouse.instants(INGEST))[-1:]
     if furthest is None:
-        return Origin(instant=max(earlier, default=0))
+        return Origin(instant=max(earlier, default=EPOCH))
     plan, addressed = Plan.of_note(furthest.note), last.get(schemas.SEGMENTS.name)
     if addressed is None or taken(furthest) > taken(addressed):
         past = Past(furthest.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
@@ -132,7 +133,7 @@ def take_over_dispatch(warehouse: Warehouse, options: Options) -> Origin:
         and (plan.source > done or holds_refused(warehouse, refused, plan.begin, options.settings.driver_rows))
     ):
         # It begins where the last one ended. When notes of batches between the two are lost, those are in it, too.
-        past = Past(refused.owner, Position(0, *min(plan.begin, done)), Position(0, *plan.source))
+        past = Past(refused.owner, Position(EPOCH, *min(plan.begin, done)), Position(EPOCH, *plan.source))
         body = Dispatch(warehouse, past, options)
         body(warehouse.session, refused.batch)
         done = max(done, plan.source)

@@ -14,6 +14,7 @@ from pipeline.config.stages import SETTLE
 from pipeline.delta.checkpoints import COMMITS
 from pipeline.delta.logs.entries import last_note, newest
 from pipeline.storage.files import Files
+from state.units import Ms
 
 _FILE = "plan.json"
 FOLLOWED = {
@@ -67,7 +68,7 @@ class Plan:
     """
 
     batch: int
-    now: int
+    now: Ms
     registry: int
     lives: int
     begin: Upto

@@ -48,6 +48,7 @@ from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
 from schemas import COMMANDS, CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH, SEGMENTS
 from state.settling import Event
+from state.units import EPOCH, Ms
 
 _REFUSED = ("topic", "subscription", "life", "ledger_id", "entry_id", "redelivery_count", "round", "reason")
 _RELEASES_MS = 1_000
@@ -100,7 +101,7 @@ class Settle:
             # Of commands none is passed over, also while there is nothing to follow.
             self._ends(self._begin())
 
-    def step(self, instant: int, *, patient: bool) -> bool:
+    def step(self, instant: Ms, *, patient: bool) -> bool:
         """Take a batch, when there is anything for one; whether there was.
 
         Args:
@@ -116,11 +117,11 @@ class Settle:
         return True
 
     @property
-    def instant(self) -> int:
+    def instant(self) -> Ms:
         """The instant of the last batch that was begun, ms UTC; 0: there was none."""
-        return max((each.now for each in (self._last, self._unfinished()) if each is not None), default=0)
+        return max((each.now for each in (self._last, self._unfinished()) if each is not None), default=EPOCH)
 
-    def reset_clock(self, latest: int) -> None:
+    def reset_clock(self, latest: Ms) -> None:
         """Let the next batches be at `latest` (ms UTC), or later, when the last one was later still.
 
         A batch that was begun is finished as it was planned. Then one that takes nothing in says the time.
@@ -153,7 +154,7 @@ class Settle:
         known = [each.segments for each in (self._noted.plan, self._last) if each is not None]
         return min(known) if known else begins_behind(self._warehouse)
 
-    def _plan(self, instant: int, *, patient: bool) -> Plan | None:
+    def _plan(self, instant: Ms, *, patient: bool) -> Plan | None:
         """What there is to take now; None: nothing, or nobody acknowledges."""
         last = self._last
         registry = self._registry.version()

@@ -33,6 +33,7 @@ from pipeline.subscriptions.letters import BEFORE_LETTERS, LETTERS
 from schemas import CLOSED, CURSORS, INBOX, MESSAGE_MISSING, REJECTED_SETTLE, RESCHEDULED, SEGMENTS
 from state import Move, Positions
 from state.chunk import Chunk
+from state.units import us
 
 _FILES, _REPLACED = 64, 2
 """One file takes the place of all when there are more, and they hold so many times what it would. It is looked at
@@ -227,7 +228,7 @@ class Writes:
             commits.append(CLOSED, _numbered(outcome.closed_rows(), plan), plan.as_dict())
         if outcome.refused:
             rows = outcome.refused_rows()
-            at = pa.repeat(pa.scalar(outcome.now * 1_000, pa.timestamp("us", "UTC")), rows.num_rows)
+            at = pa.repeat(pa.scalar(us(outcome.now), pa.timestamp("us", "UTC")), rows.num_rows)
             rows = rows.append_column("rejected_at", at)
             commits.append(REJECTED_SETTLE, _numbered(rows, plan), plan.as_dict())
         sent[LETTERS] += self._letters.appended

@@ -27,6 +27,7 @@ from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from schemas import Table
 from schemas.columns import Columns
+from state.units import EPOCH
 
 _HASH, _NUMBER, _TIMES = "delayline_hash", "delayline_number", "delayline_times"
 
@@ -103,7 +104,7 @@ class DeltaSource(Door):
 
     def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:
         """See `Door`."""
-        place = Position(0, 0, EVERYTHING_BEFORE) if after is None else Position(0, *_offset(after))
+        place = Position(EPOCH, 0, EVERYTHING_BEFORE) if after is None else Position(EPOCH, *_offset(after))
         if not reaches_back(session_files(spark), self._path, place.version - 1):
             raise SourcePlaceGone(
                 self._source.name, f"the log of {self._path} does not have its version {place.version}"

@@ -33,6 +33,7 @@ from state import (
 )
 from state.cursor_bytes import Head, block_counts, counted, pack_block
 from state.positionset import PositionSet
+from state.units import Ms
 from tests.support.cursor_reader import read_cursor
 from tests.support.outstanding_model import LATEST, OutstandingModel, Position, fates, held
 
@@ -102,9 +103,9 @@ class OutstandingMachine(RuleBasedStateMachine):
         now, policy = data.draw(NOWS, label="now"), data.draw(POLICIES, label="policy")
         whole = self.state.snapshot()
         twin = Outstanding.restore(whole.head, {n: block for n, block in whole.blocks.items() if block is not None})
-        found = fates(self.state.handle(*events, now=now, policy=policy))
+        found = fates(self.state.handle(*events, now=Ms(now), policy=policy))
         assert sorted(found) == sorted(self.model.handle(*events, now=now, policy=policy))
-        assert fates(twin.handle(*events, now=now, policy=policy)) == found
+        assert fates(twin.handle(*events, now=Ms(now), policy=policy)) == found
 
     def draw_held(
         self, data: st.DataObject, positions: dict[Position, tuple[int, int]], which: int = 0

@@ -28,6 +28,7 @@ from pipeline.subscriptions.commands import READ, moves, withdrawals
 from schemas import COMMANDS, REDELIVERY
 from state import Ack, Event, LeftOut, Move, Moved, Nack, Outstanding, Positions, Released, Retry
 from state.positionset import PositionSet
+from state.units import Ms
 from state.withdrawals import Round, Rounds
 
 ENTRIES = range(4)
@@ -180,10 +181,10 @@ def settle(tables: Tables, kept: Settled, *, acks: bool) -> Steps:
         found.take(moves(tables.rows(plan[2]).slice(kept.read[2])))
         happened = list(_happened(tables, kept.read, plan))
         happened = happened if acks else list(unheard(happened))
-        effects = state.handle(*happened, now=tables.now)
+        effects = state.handle(*happened, now=Ms(tables.now))
         left_out = [each for each in happened if isinstance(each, LeftOut) and each.waits]
         put = list(found.of(("t", "s"), 1, state, left_out)) if torn is None else torn
-        effects += state.handle(*put, *tables.events[kept.read[0] : plan[0]], now=tables.now)
+        effects += state.handle(*put, *tables.events[kept.read[0] : plan[0]], now=Ms(tables.now))
         if torn is None:
             kept.plan, kept.put = plan, [_again(each) for each in effects if isinstance(each, Moved)]
             tables.index += list(_entries(effects, found, tables.now))

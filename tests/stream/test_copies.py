@@ -21,6 +21,7 @@ from pipeline.config.stages import INGEST, SCHEDULE, SETTLE, STAGES
 from pipeline.dispatch.prepared import PREPARED, PreparedStore
 from pipeline.service.rebuild import reset_settle
 from schemas import DELIVERIES, INBOX, REDELIVERY, REJECTED_DISPATCH, Table
+from state.units import Ms
 from tests.support.consuming import acknowledging
 from tests.support.stream import (
     Step,
@@ -279,7 +280,7 @@ def in_the_future(topic: str) -> list[Step]:
         for stage in (INGEST, SCHEDULE, SETTLE):
             live(world, stage)
             if stage == SETTLE:
-                reset_settle(world.warehouse, T0)
+                reset_settle(world.warehouse, Ms(T0))
             else:
                 assert [origin.instant for origin in world.rebuild(stage, latest=T0)] == [T0]
             world.start(stage, LiveClock())

@@ -28,6 +28,7 @@ from pipeline.storage.files import Files
 from pipeline.worker.release import RELEASE, Sent, release
 from pipeline.worker.unpack import RUN, Refusals, Unpacker
 from schemas import REDELIVERY, REJECTED_SCHEDULE, SEGMENTS
+from state.units import Ms
 from tests.support.group_states import NO_TIMER, group_state, timer_of
 
 _KINDS = {"string": pa.string(), "bigint": pa.int64(), "binary": pa.binary()}
@@ -108,7 +109,7 @@ class Schedule:
         if not self.book.died:
             if begin.version >= last and begin.instant >= instant:
                 return
-            self.book.plan(Position(max(instant, begin.instant), max(last, begin.version), EVERYTHING_BEFORE))
+            self.book.plan(Position(Ms(max(instant, begin.instant)), max(last, begin.version), EVERYTHING_BEFORE))
         number, end, rebuilt = self.book.next, self.book.position(self.book.next), self.book.origin.rebuilt
         sent: defaultdict[Key, list[Sent]] = defaultdict(list)
         for _, rows in self._source.versions(begin.version - 1, end.version - 1):

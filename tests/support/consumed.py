@@ -38,6 +38,7 @@ from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
 from schemas import CLOSED, CONSUMER_EVENTS, CURSORS, DELIVERIES, REDELIVERY, Table
 from state import Effect, Event, Positions, SubscriptionType
+from state.units import Ms
 from tests.support.client import at
 
 TOPIC, SUBSCRIPTION, LIFE = "t", "s", 1
@@ -166,7 +167,7 @@ class SettleFake:
         self._root, self._batch, self._events, self._released = root, 0, -1, -1
         self._listener = Listener((TOPIC, SUBSCRIPTION), life, 1, slots, policies)
         self.opened = Opened.begun(self._listener, -1)
-        self.outcome = Outcome(NOON, 3_600_000)
+        self.outcome = Outcome(Ms(NOON), 3_600_000)
 
     def settle(self, now: int = NOON) -> None:
         """One batch, when there is anything for it."""
@@ -186,7 +187,7 @@ class SettleFake:
         events: list[Event] = [
             each for version, rows in given for _, each in released_by(rows, version, {name: self._listener})
         ]
-        effects = self.opened.handle([*events, *incoming.events[name]], incoming.leases[name], now)
+        effects = self.opened.handle([*events, *incoming.events[name]], incoming.leases[name], Ms(now))
         self.outcome.take(self._listener, effects)
         self._write(effects)
 
@@ -209,7 +210,7 @@ class SettleFake:
 
     def _write(self, effects: Iterable[Effect]) -> None:
         self._batch += 1
-        closed = Outcome(NOON, 3_600_000)
+        closed = Outcome(Ms(NOON), 3_600_000)
         closed.take(self._listener, effects)
         if closed.closed:
             noted(

@@ -23,6 +23,7 @@ from pipeline.dispatch.prepared import Part, Prepared, PreparedStore
 from pipeline.dispatch.publisher import Publisher
 from pipeline.storage.files import Files
 from schemas import DELIVERIES
+from state.units import EPOCH, Ms
 from tests.support.client import at, delivery_row, message_row, new_warehouse
 
 Named = tuple[int, str]
@@ -94,8 +95,8 @@ class Dispatching:
         """Another process."""
 
         class At(Timeline):
-            def now(_self, _instant: int) -> int:  # noqa: N805 - what is around is self
-                return self.now
+            def now(_self, _instant: Ms) -> Ms:  # noqa: N805 - what is around is self
+                return Ms(self.now)
 
         store = PreparedStore(Files(), path_of(self.root, DELIVERIES))
         sinks = cast("Sink", self.log), cast("Sink", Log(self.root))
@@ -108,7 +109,7 @@ class Dispatching:
             Part.of(list(self._files(f"{batch}-{place}", part, subscription, (batch, before[place]))))
             for place, part in enumerate(parts)
         )
-        self.publisher.take(Prepared("owner", batch, 0, (batch, 0), made))
+        self.publisher.take(Prepared("owner", batch, EPOCH, (batch, 0), made))
 
     def show(self, *files: Sequence[Named], subscription: str = "s") -> None:
         """Make files visible in a version that names no parts, as a restored table does."""

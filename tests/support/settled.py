@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from state import Cursor, Event, Outstanding, Positions, Released, RetryPolicy
+from state.units import Ms
 from tests.support.outstanding_model import Fate, fates
 
 NOW = 1_700_000_000_000
@@ -17,13 +18,13 @@ def at(*runs: tuple[int, int, int]) -> Positions:
 def released(*runs: tuple[int, int, int], version: int = 0) -> Outstanding:
     """A state with positions outstanding in round 0."""
     state = Outstanding()
-    assert state.handle(Released(at(*runs), 0, version), now=NOW) == []
+    assert state.handle(Released(at(*runs), 0, version), now=Ms(NOW)) == []
     return state
 
 
 def apply(state: Outstanding, *events: Event, policy: RetryPolicy | None = None, now: int = NOW) -> list[Fate]:
     """What comes of events, position by position, once the state was found sound."""
-    effects = fates(state.handle(*events, now=now, policy=policy or RetryPolicy()))
+    effects = fates(state.handle(*events, now=Ms(now), policy=policy or RetryPolicy()))
     state.check_invariants()
     return effects
 

@@ -31,6 +31,7 @@ from pipeline.settle.sources import Source
 from pipeline.settle.stage import Settle
 from pipeline.storage.files import Files
 from schemas import INBOX, REDELIVERY
+from state.units import Ms
 from tests.support.batches import Batches, Schedule
 from tests.support.stream import Killed, empty_warehouse
 
@@ -171,7 +172,7 @@ class Stages:
         if not book.died:
             begin, end = book.start(book.next), newest(Files(), self.warehouse.path(SOURCES[name])) + 1
             place = max(begin.offset, (end, EVERYTHING_BEFORE))
-            book.plan(Position(max(begin.instant, self.instant), *place))
+            book.plan(Position(Ms(max(begin.instant, self.instant)), *place))
         try:
             self._body(name)(None, book.next)
         except Killed:

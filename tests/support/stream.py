@@ -32,6 +32,7 @@ from pipeline.service.lockstep import reach
 from pipeline.service.rebuild import rebuild
 from pipeline.service.run import Stage, start, stop_all
 from schemas import DELIVERIES, INBOX, SUBSCRIPTIONS, Table
+from state.units import Ms
 from tests.support.examined import sound
 from tests.support.spark import session
 
@@ -146,7 +147,7 @@ class World:
     def rebuild(self, *stages: str, latest: int | None = None, **changes: int) -> list[Origin]:
         """Rebuild stages that are stopped, perhaps with other settings, or with a clock set back to an instant."""
         warehouse, options = self.warehouse.within(session()), self.changed(changes)
-        return [rebuild(warehouse, stage, options, latest=latest) for stage in stages]
+        return [rebuild(warehouse, stage, options, latest=None if latest is None else Ms(latest)) for stage in stages]
 
     def changed(self, changes: Mapping[str, int]) -> Options:
         """The options, with some settings changed."""

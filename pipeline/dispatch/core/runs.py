@@ -9,6 +9,7 @@ from pyroaring import BitMap
 from pipeline.dispatch.core.holding import cut
 from pipeline.storage.arrays import IntArray, longs
 from state.bitmaps import runs_of_bitmap
+from state.units import Ms, us
 
 
 def with_reason(runs: pa.Table, reason: str) -> pa.Table:
@@ -16,9 +17,9 @@ def with_reason(runs: pa.Table, reason: str) -> pa.Table:
     return runs.append_column("reason", pa.repeat(reason, runs.num_rows))
 
 
-def at_time(runs: pa.Table, now: int) -> pa.Table:
+def at_time(runs: pa.Table, now: Ms) -> pa.Table:
     """Runs that were left out at a time (ms UTC), and not when they were released."""
-    times = pa.repeat(pa.scalar(now * 1_000, runs.schema.field("released_at").type), runs.num_rows)
+    times = pa.repeat(pa.scalar(us(now), runs.schema.field("released_at").type), runs.num_rows)
     return runs.set_column(runs.column_names.index("released_at"), "released_at", times)
 
 

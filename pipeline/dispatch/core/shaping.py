@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pipeline.dispatch.core.holding import Allowance, Share, Who
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Policies
+from state.units import Ms
 
 QUANTUM_MS = 500
 """What a rate allows is taken so often."""
@@ -39,14 +40,14 @@ class Pacing:
     _begun: dict[Name, float] = field(default_factory=dict, init=False)
     _taken: dict[Name, int] = field(default_factory=dict, init=False)
 
-    def budget(self, name: Name, rate: int, now: int) -> int:
+    def budget(self, name: Name, rate: int, now: Ms) -> int:
         """How many messages may be handed over at a time (ms UTC), with so many a second."""
         if name not in self._begun or now - self._taken.get(name, now - QUANTUM_MS) < QUANTUM_MS:
             return 0
         return max(0, int((now - self._since(name, rate, now)) * rate // 1_000))
 
     def follow(
-        self, shapings: Mapping[Name, Policies], waiting: Mapping[Who, Share], now: int, failing: Collection[Name] = ()
+        self, shapings: Mapping[Name, Policies], waiting: Mapping[Who, Share], now: Ms, failing: Collection[Name] = ()
     ) -> None:
         """Begin the time of each rate of which something is due and may come at a time (ms UTC); end that of others.
 
@@ -62,13 +63,13 @@ class Pacing:
         self._taken = {name: each for name, each in self._taken.items() if 0 <= now - each < QUANTUM_MS}
         self._begun = dict.fromkeys(due, float(now)) | self._begun
 
-    def took(self, counts: Mapping[Name, tuple[int, int]], now: int) -> None:
+    def took(self, counts: Mapping[Name, tuple[int, int]], now: Ms) -> None:
         """So many messages of a rate (the second number) were handed over, by name, at a time (ms UTC)."""
         for name, (count, rate) in counts.items():
             self._begun[name] = self._since(name, rate, now) + count * 1_000 / rate
             self._taken[name] = now
 
-    def _since(self, name: Name, rate: int, now: int) -> float:
+    def _since(self, name: Name, rate: int, now: Ms) -> float:
         """Since when the time of a rate counts, ms UTC. A slow rate keeps the time of one message."""
         begun = self._begun.get(name, now)
         return begun if self.longest is None else max(begun, now - max(self.longest, 1_000 / rate))
@@ -80,7 +81,7 @@ def allowances(
     lives: Mapping[Name, int],
     most: int,
     pacing: Pacing,
-    now: int,
+    now: Ms,
     ahead: int = 0,
     failing: Collection[Name] = (),
 ) -> dict[Name, Allowance]:
@@ -114,13 +115,13 @@ def allowances(
     return {name: _with_expired(each, late[name], most) if name in late else each for name, each in all_found.items()}
 
 
-def _paced(budget: int, now: int, shaping: Policies) -> Allowance:
+def _paced(budget: int, now: Ms, shaping: Policies) -> Allowance:
     """What a rate allows, and beyond that what may stand in the place of messages that are left out."""
     spare = SPARE if shaping.guard is None else GUARDED_SPARE
     return Allowance(budget + spare, now, handed=budget) if budget else Allowance(0, now)
 
 
-def expired_until(shapings: Mapping[Name, Policies], now: int) -> dict[Name, int]:
+def expired_until(shapings: Mapping[Name, Policies], now: Ms) -> dict[Name, int]:
     """What is due until then has expired at a time (ms UTC), of those subscriptions for which messages do."""
     return {name: now - each.ttl_ms - 1 for name, each in shapings.items() if each.ttl_ms is not None}
 
@@ -134,7 +135,7 @@ def is_open(
     shapings: Mapping[Name, Policies],
     waiting: Mapping[Who, Share],
     pacing: Pacing,
-    now: int,
+    now: Ms,
     ahead: int = 0,
     failing: Collection[Name] = (),
 ) -> bool:
@@ -150,14 +151,14 @@ def is_open(
     )
 
 
-def _has_expired(shapings: Mapping[Name, Policies], name: Name, share: Share, now: int) -> bool:
+def _has_expired(shapings: Mapping[Name, Policies], name: Name, share: Share, now: Ms) -> bool:
     """Whether something has expired for so long that it goes."""
     ttl_ms = shapings.get(name, Policies()).ttl_ms
     return ttl_ms is not None and share.first_due + ttl_ms + EXPIRY_MS < now
 
 
 def _may_be_taken(
-    shapings: Mapping[Name, Policies], name: Name, share: Share, pacing: Pacing, now: int, ahead: int
+    shapings: Mapping[Name, Policies], name: Name, share: Share, pacing: Pacing, now: Ms, ahead: int
 ) -> bool:
     shaping = shapings.get(name, Policies())
     if shaping.paused:

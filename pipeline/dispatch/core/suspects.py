@@ -9,6 +9,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from state.units import Ms
+
 RESTS = 10
 """What took long to fail is tried again after so many times as long: so dispatch does not wait for it all the time."""
 LONGEST_REST_MS = 3_600_000
@@ -39,11 +41,11 @@ class Suspects:
     places: dict[Place, tuple[int, int]] = field(default_factory=dict)
     until: int = 0
 
-    def ready(self, now: int) -> dict[Place, bool]:
+    def ready(self, now: Ms) -> dict[Place, bool]:
         """Whether each is asked about at a time, ms UTC."""
         return {place: max(until, self.until) <= now for place, (until, _) in self.places.items()}
 
-    def follow(self, decided: Collection[Place], undecided: Collection[Place], slow: Slow, now: int) -> None:
+    def follow(self, decided: Collection[Place], undecided: Collection[Place], slow: Slow, now: Ms) -> None:
         """Take over what a batch has found at a time, ms UTC."""
         for place in decided:
             self.places.pop(place, None)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pipeline.config.settings import LAST_INSTANT_MS, MINUTE_MS, Settings
 from pipeline.subscriptions.lines import NO_POLICIES, Topics
+from state.units import Ms
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Terms:
         batch_id: the batch.
     """
 
-    now: int
+    now: Ms
     max_delay_ms: int
     max_payload_bytes: int
     topics: Topics = NO_POLICIES

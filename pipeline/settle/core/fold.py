@@ -23,6 +23,7 @@ from state.chunk import chunk_of_runs
 from state.positions import Positions
 from state.runs import Runs
 from state.settling import Ack, Cause, Closed, DeadLetter, Effect, Event, Ignored, Moved, Nack, Reason, Released, Retry
+from state.units import Ms
 
 RETRY = "retry"
 """The kind of the rows of `segments` that settle writes."""
@@ -73,7 +74,7 @@ class Outcome:
         figures: how many positions of a subscription were acknowledged, put back by cause, and given up.
     """
 
-    now: int
+    now: Ms
     segment_ms: int
     retries: list[tuple[Listener, Retry]] = field(default_factory=list)
     moved: list[tuple[Listener, Moved, Runs]] = field(default_factory=list)
@@ -240,7 +241,7 @@ class Batch:
         refused: rows of `rejected_settle` that are known before.
     """
 
-    now: int
+    now: Ms
     segment_ms: int
     happened: Mapping[Name, Sequence[Event]]
     consumers: ConsumerEvents

@@ -15,6 +15,7 @@ from state.lease_bytes import pack_leases, unpack_leases
 from state.leases import LeaseRow
 from state.outstanding import Cursor
 from state.settling import Effect, Event
+from state.units import EPOCH, Ms
 
 Row = dict[str, Any]
 """A row of `cursors` by its columns, less those of the batch."""
@@ -43,7 +44,7 @@ class Opened:
             for held in before.outstanding.held(Condition.WAITING):
                 _, number, count = held.cell
                 if number > count:
-                    opened.outstanding.handle(Move(held.positions, count, number, fresh=True), now=0)
+                    opened.outstanding.handle(Move(held.positions, count, number, fresh=True), now=EPOCH)
         return opened
 
     @classmethod
@@ -81,7 +82,7 @@ class Opened:
             self.leases, self._written = LeaseReplay(listener.slots), -1
         self.listener = listener
 
-    def handle(self, events: Sequence[Event], leases: Iterable[LeaseRow], now: int) -> list[Effect]:
+    def handle(self, events: Sequence[Event], leases: Iterable[LeaseRow], now: Ms) -> list[Effect]:
         """Apply what happened, at an instant (ms UTC)."""
         self.leases.apply(leases)
         return self.outstanding.handle(*events, now=now, policy=self.listener.policies.retry) if events else []

@@ -9,6 +9,7 @@ from pipeline.delta.checkpoints import Checkpoint, Position
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.hadoop import session_files
 from schemas import PUBLICATIONS
+from state.units import EPOCH
 
 TEN = range(10)
 
@@ -60,7 +61,7 @@ def test_files_between_two_positions_are_those_of_the_batch(spark: SparkSession,
 def test_a_stream_may_begin_at_the_end_of_its_table(spark: SparkSession, folder: str) -> None:
     """A version that does not exist yet cannot be named to Delta; the stream begins there all the same."""
     warehouse = filled(spark, folder)
-    end = Position(0, 3, -1)
+    end = Position(EPOCH, 3, -1)
     stream = warehouse.follow(PUBLICATIONS, end, 100)
     assert set().union(*taken(stream, f"{folder}/end")) == set()
     rows = spark.read.format("delta").load(warehouse.path(PUBLICATIONS)).limit(1)

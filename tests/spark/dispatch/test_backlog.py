@@ -21,6 +21,7 @@ from pipeline.maintenance.retention import before_held
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
 from schemas import DELIVERIES, HELD, REDELIVERY
+from state.units import Ms
 from tests.support.stream import empty_warehouse
 
 S, OTHER = ("t", "s"), ("t", "other")
@@ -103,7 +104,7 @@ def test_what_a_note_on_the_shelf_says_of_the_backlog_is_done_once(
     dispatching.take(runs(1, 2), HOLD, LIVES)
     _, change = dispatching.backlog.split_by_allowance(runs(3), {S: Allowance(3), OTHER: Allowance(0)}, LIVES)
     held = dispatching.backlog.written(change)
-    shelf.put(Prepared("owner", 9, 5, (1, 0), (Part(1, 0, 0, ()),), (0, -1), held=held))
+    shelf.put(Prepared("owner", 9, Ms(5), (1, 0), (Part(1, 0, 0, ()),), (0, -1), held=held))
     if foreign:
         open_table(warehouse.root, HELD).alter.set_table_properties({"delta.checkpointInterval": "7"})
     for _ in range(2):

@@ -15,6 +15,7 @@ from pipeline.dispatch import release_spark
 from pipeline.dispatch.release import ORDER, Window
 from pipeline.dispatch.release_spark import delivery_rows, join, listening, look, missing, positions
 from schemas import DELIVERIES, REJECTED_DISPATCH
+from state.units import Ms
 from tests.support.rows import T0, messages, runs
 
 Found = list[tuple[str, str, int, int]]
@@ -55,12 +56,12 @@ def test_a_window_spans_all_runs(spark: SparkSession) -> None:
         {"ledger_id": 7, "first_entry": 0, "due_time": T0 + 1, "released_at": T0 + 6},
     )
     bounds = Bounds(3, 7, T0 + 1 - 7, T0 + 4)
-    assert look(batch) == Window(2, 5, 2, T0 + 9, T0 + 6, (bounds,))
+    assert look(batch) == Window(2, 5, 2, T0 + 9, Ms(T0 + 6), (bounds,))
     late = {"redelivery_count": 2, "due_time": T0 + 90, "first_entry": 4, "tick_ms": 4_000}
     again = runs(spark, *({**late, "ledger_id": ledger} for ledger in (1, 2, 9)))
-    assert look(again) == Window(3, 3, 3, T0 + 90, T0, (), (Bounds(1, 2), Bounds(9, 9)))
+    assert look(again) == Window(3, 3, 3, T0 + 90, Ms(T0), (), (Bounds(1, 2), Bounds(9, 9)))
     both = look(batch.unionByName(again))
-    assert both == Window(5, 8, 5, T0 + 90, T0 + 6, (bounds,), (Bounds(1, 2), Bounds(9, 9)))
+    assert both == Window(5, 8, 5, T0 + 90, Ms(T0 + 6), (bounds,), (Bounds(1, 2), Bounds(9, 9)))
 
 
 def test_a_run_takes_the_messages_between_its_ends(spark: SparkSession) -> None:

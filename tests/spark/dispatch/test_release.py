@@ -28,6 +28,7 @@ from pipeline.dispatch.release_spark import SparkRelease, looked_up
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.parquet import whole
 from schemas import CLOSED, DELIVERIES, MESSAGES, REDELIVERY, Table
+from state.units import EPOCH, Ms
 from tests.support.rows import T0, arrow_messages, messages, runs
 from tests.support.rows import rows_of as table_rows
 from tests.support.spark import session
@@ -112,7 +113,7 @@ def by_spark(warehouse: Warehouse) -> Release | None:
 def in_the_driver(warehouse: Warehouse, most: int = 10_000) -> Release | None:
     """The release as the driver makes it."""
     settings = Settings(driver_rows=most)
-    rows = local_runs(warehouse, Position(0, 0, -1), Position(0, 3, -1), settings)
+    rows = local_runs(warehouse, Position(EPOCH, 0, -1), Position(EPOCH, 3, -1), settings)
     closed = closed_in(warehouse)
     return LocalRelease.of(rows, LIVES, MessageLog(warehouse), settings, closed, PRIORITIES)
 
@@ -150,7 +151,7 @@ def test_the_same_rows_in_the_same_parts(
         if isinstance(release, LocalRelease):
             assert (release.matches.messages.texts.held is None) is (tasks > 1)
         path = warehouse.path(DELIVERIES)
-        parts = release.write(Appender(warehouse.session, path, DELIVERIES), settings, 7, now)
+        parts = release.write(Appender(warehouse.session, path, DELIVERIES), settings, 7, Ms(now))
         rows = [[_read(Path(path, file.path)) for file in part.files] for part in parts]
         spans = [(part.first_due, part.last_due, part.count) for part in parts]
         ways.append((spans, [[row for file in part for row in file] for part in rows], release.window.positions))
@@ -229,7 +230,7 @@ def test_the_same_positions_are_missing(warehouse: Warehouse) -> None:
 def test_the_messages_of_runs_are_looked_up_alike(warehouse: Warehouse) -> None:
     """By the number of the run; redeliveries, and runs of other topics in the same ledger, are among them."""
     log, settings = MessageLog(warehouse), Settings()
-    batch = local_runs(warehouse, Position(0, 0, -1), Position(0, 3, -1), settings)
+    batch = local_runs(warehouse, Position(EPOCH, 0, -1), Position(EPOCH, 3, -1), settings)
     here = pa.concat_tables(list(Found.of(batch, log, settings).pieces()))
     by_spark = looked_up(warehouse.spark, batch, log)
     assert here.column_names == by_spark.column_names == list(LOOKED_UP)
@@ -241,7 +242,7 @@ def test_the_messages_of_runs_are_looked_up_alike(warehouse: Warehouse) -> None:
 
 def test_nobody_listens(warehouse: Warehouse) -> None:
     """A batch of runs of subscriptions that are gone is no release."""
-    rows = local_runs(warehouse, Position(0, 0, -1), Position(0, 3, -1), Settings())
+    rows = local_runs(warehouse, Position(EPOCH, 0, -1), Position(EPOCH, 3, -1), Settings())
     log, closed = MessageLog(warehouse), closed_in(warehouse)
     assert LocalRelease.of(rows, {}, log, Settings(), closed) is None
     assert SparkRelease.of(warehouse.read(REDELIVERY), {}, log, closed) is None
@@ -346,6 +347,6 @@ def test_a_batch_takes_the_files_between_its_ends(
     warehouse: Warehouse, begin: tuple[int, int], end: tuple[int, int], count: int
 ) -> None:
     """By version, and by the place of a file in it."""
-    rows = local_runs(warehouse, Position(0, *begin), Position(0, *end), Settings())
+    rows = local_runs(warehouse, Position(EPOCH, *begin), Position(EPOCH, *end), Settings())
     assert rows.num_rows == count
     assert rows.schema == arrow_schema(REDELIVERY.schema)

@@ -20,12 +20,13 @@ from pipeline.storage.gather import Gathered
 from pipeline.subscriptions.incarnations import Subscription
 from pipeline.subscriptions.registry import refusals
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, Table
+from state.units import Ms
 from tests.support.rows import T0, arrived, messages
 
 SEGMENT_MS = 5 * MINUTE_MS
 US = 1_000
 TERMS = Terms(
-    now=T0,
+    now=Ms(T0),
     max_delay_ms=10_000,
     max_payload_bytes=4,
     express=T0 + 2,

@@ -26,6 +26,7 @@ from pipeline.maintenance import rewrite
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.gather import Gathered
 from schemas import INBOX, MESSAGES
+from state.units import Ms
 from tests.support.inboxrows import POLICIES, SELDOM, inbox_rows, known_texts, known_topics, payloads
 from tests.support.rows import T0
 from tests.support.spark import session
@@ -79,7 +80,7 @@ def in_bytes(table: pa.Table) -> list[dict[str, Any]]:
 
 def test_a_row_is_accepted_or_refused_alike_and_has_the_same_times() -> None:
     """Hostile times and delays, topics that are no text, policies; each reason is met."""
-    sent, terms = inbox([*drawn(inbox_rows, 1_000), *SELDOM]), Terms(T0, 10_000, 4, POLICIES)
+    sent, terms = inbox([*drawn(inbox_rows, 1_000), *SELDOM]), Terms(Ms(T0), 10_000, 4, POLICIES)
     here = rules.verdicts(Gathered.of(INBOX, sent).rows, terms)
     numbered = on_spark(sent).withColumn("place", F.monotonically_increasing_id())
     seen = accept_spark.classify(numbered, terms).orderBy("place").select("verdict.*").toArrow()
@@ -89,7 +90,10 @@ def test_a_row_is_accepted_or_refused_alike_and_has_the_same_times() -> None:
 
 def test_refused_rows_are_listed_alike() -> None:
     """Their texts are UTF-8 then, and short, so that who reads what was refused is not stopped by it."""
-    rows, terms = [row | {"deliver_after_ms": -1} for row in [*drawn(inbox_rows, 300), *SELDOM]], Terms(T0, 10_000, 4)
+    rows, terms = (
+        [row | {"deliver_after_ms": -1} for row in [*drawn(inbox_rows, 300), *SELDOM]],
+        Terms(Ms(T0), 10_000, 4),
+    )
     sent, schema = inbox(rows), arrow_schema(INBOX.schema)
     more = schema.append(pa.field("reason", pa.string())).empty_table()
     (in_driver, _) = LocalBatch.of(Gathered.of(INBOX, sent), terms).rejected(more)
@@ -120,7 +124,7 @@ def test_messages_are_ordered_and_numbered_alike(tasks: int, entries: int, first
     # Rows lie in the order of arrival, as the driver reads them.
     rows = sorted(drawn(classified_rows, 400), key=lambda row: row["arrival"])
     sent = inbox([{name: value for name, value in row.items() if name != "arrival"} for row in rows])
-    terms = Terms(T0, 10_000, 10, POLICIES, load_until=T0 + 5, first_ledger=first, entries=entries, batch_id=8)
+    terms = Terms(Ms(T0), 10_000, 10, POLICIES, load_until=T0 + 5, first_ledger=first, entries=entries, batch_id=8)
 
     pieces = LocalBatch.of(Gathered.of(INBOX, sent), terms).messages(Settings(rows_per_task=150))
     in_driver = pa.concat_tables(pieces).cast(arrow_schema(MESSAGES.schema))

@@ -30,6 +30,7 @@ from schemas import (
     Table,
 )
 from state import Ack, Move, Nack, Outstanding
+from state.units import Ms
 from tests.support.acknowledged import acknowledges, settled
 from tests.support.client import at, delivery_row, message_row, new_warehouse, put
 from tests.support.settled import NOW, released
@@ -77,14 +78,14 @@ def _open(*entries: int) -> Outstanding:
     """A state of the ten messages of which these are outstanding."""
     state = released((LEDGER, 0, COUNT - 1))
     for entry in set(range(COUNT)) - set(entries):
-        state.handle(Ack(positions((LEDGER, entry, entry))), now=NOW)
+        state.handle(Ack(positions((LEDGER, entry, entry))), now=Ms(NOW))
     return state
 
 
 def test_what_is_open_stays_its_neighbours_go_and_it_goes_when_it_is_settled(warehouse: Warehouse) -> None:
     """Entry 2 is outstanding, entry 6 waits: releases and deliveries stay with them. The last takes its file along."""
     state = _open(2, 6)
-    state.handle(Nack(positions((LEDGER, 6, 6)), 0), now=NOW)
+    state.handle(Nack(positions((LEDGER, 6, 6)), 0), now=Ms(NOW))
     acknowledges(warehouse.root)
     settled(warehouse.root, state, read={"released": 1})
     done = _round(warehouse)
@@ -173,7 +174,7 @@ def test_what_dispatch_must_leave_out_is_told_until_it_has_passed_it(warehouse: 
         put(warehouse.root, CLOSED, closed | {"ledger_id": ledger, "closed_at": at(when)})
     put(warehouse.root, REDELIVERY, _redelivery(0, 0, 1, MARK + 1))
     state = released((8, 0, 0))
-    state.handle(Nack(positions((8, 0, 0)), 0), Ack(positions((8, 0, 0))), now=NOW)
+    state.handle(Nack(positions((8, 0, 0)), 0), Ack(positions((8, 0, 0))), now=Ms(NOW))
     acknowledges(warehouse.root)
     settled(warehouse.root, state, read={"released": 2})
     assert _round(warehouse)[CLOSED.name].rows == 1
@@ -254,7 +255,7 @@ def test_what_got_another_due_time_stays_until_that_is_old(
     put(warehouse.root, COMMANDS, _moved(2, MARK + 5))
     assert _round(warehouse)[MESSAGES.name].rows == 0
     state = Outstanding(1)
-    state.handle(Move(positions((LEDGER, 2, 2)), 0, 1, fresh=True), now=NOW)
+    state.handle(Move(positions((LEDGER, 2, 2)), 0, 1, fresh=True), now=Ms(NOW))
     settled(warehouse.root, state, read={"released": 1, "follows": True})
     _round(warehouse)
     assert (_entries(warehouse, MESSAGES), _entries(warehouse, REDELIVERY)) == ([2], [0])

@@ -35,6 +35,7 @@ from pipeline.maintenance.rounds import cut_logs, maintain, own_session
 from pipeline.maintenance.upkeep import maintaining
 from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX, MESSAGES, SEGMENTS, SUBSCRIPTIONS, TABLES, Table
+from state.units import Ms
 from tests.support.rows import T0, arrow_messages
 from tests.support.spark import session
 
@@ -286,7 +287,7 @@ def test_a_note_that_is_dropped_while_the_shelf_is_read_is_passed_over(
     """Maintenance asks what is prepared while dispatch shows it; a note that cannot be read is another thing."""
     shelf, names, gone = PreparedStore(warehouse.files, warehouse.path(DELIVERIES)), Files.names, list[str]()
     part = Part(1, T0, T0, ())
-    shelf.put(Prepared("owner", 1, T0, (1, 0), (part,)))
+    shelf.put(Prepared("owner", 1, Ms(T0), (1, 0), (part,)))
 
     def listed(self: Files, folder: str) -> list[str]:
         return [*names(self, folder), *gone]

@@ -37,6 +37,7 @@ from pipeline.dispatch import prepared
 from pipeline.dispatch.prepared import Part, Prepared
 from pipeline.subscriptions.guards import Guard
 from schemas import INBOX
+from state.units import Ms
 from tests.support.modules import ROOT
 
 NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)
@@ -158,7 +159,7 @@ def test_a_row_is_prepared_when_its_file_is_on_the_shelf_or_visible_at_the_lates
 def test_the_shelf_is_read_as_the_pipeline_writes_it(tmp_path: Path) -> None:
     """A note is known by its first sight; one that is gone again, and one that is not whole yet, are passed over."""
     files = tuple(DataFile(f"a/{number}.parquet", 1, 1, 1, "{}") for number in range(2))
-    note = Prepared("me", 1, 1, (1, 1), tuple(Part(number, 1, 1, (file,)) for number, file in enumerate(files)))
+    note = Prepared("me", 1, Ms(1), (1, 1), tuple(Part(number, 1, 1, (file,)) for number, file in enumerate(files)))
     shelf = PreparedStore(tmp_path)
     shelf.look()
     folder = tmp_path / prepared._FOLDER

@@ -24,6 +24,7 @@ from pipeline.storage.files import Files
 from pipeline.subscriptions.settled import SettledMark, raise_to
 from schemas import COMMANDS, DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, SEGMENTS
 from state import Ack, Nack
+from state.units import Ms
 from state.withdrawals import Round
 from tests.support.acknowledged import acknowledges, settled
 from tests.support.client import at, delivery_row, left_out_row, message_row, noticed, put, retry_row, run_row
@@ -285,7 +286,7 @@ def test_what_failed_and_waits_to_come_again_is_cancelled_in_its_round(flights: 
     acknowledges(flights, "busy")
     noticed(flights, "busy", 0)
     state = released((1, 0, 2), (4, 0, 0))
-    state.handle(Nack(positions((1, 0, 1)), 0), Ack(positions((1, 2, 2))), Ack(positions((1, 1, 1))), now=NOW)
+    state.handle(Nack(positions((1, 0, 1)), 0), Ack(positions((1, 2, 2))), Ack(positions((1, 1, 1))), now=Ms(NOW))
     settled(flights, state, "busy")
     put(flights, DELIVERIES, *(delivery_row(row, subscription="busy") for row in rows()[:4]))
     put(flights, SEGMENTS, retry_row([(1, 0), (1, 1)], NOON + 60 * SECOND, "busy"))

@@ -19,6 +19,7 @@ from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import open_table, query
 from schemas import COMMANDS, DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, SEGMENTS
 from state import Move, Nack, encode_chunk
+from state.units import Ms
 from tests.support.acknowledged import acknowledges, settled
 from tests.support.client import at, delivery_row, message_row, noticed, put
 from tests.support.settled import NOW, released
@@ -210,7 +211,7 @@ def test_what_failed_and_waits_to_come_again_gets_another_due_time_in_its_round(
     acknowledges(trips, "busy")
     noticed(trips, "busy", 0)
     state = released((1, 0, 1))
-    state.handle(Nack(positions((1, 0, 1)), 0), Move(positions((1, 1, 1)), 1, 2), now=NOW)
+    state.handle(Nack(positions((1, 0, 1)), 0), Move(positions((1, 1, 1)), 1, 2), now=Ms(NOW))
     settled(trips, state, "busy")
     put(trips, DELIVERIES, *(delivery_row(row, subscription="busy") for row in rows()))
     times = dict.fromkeys(("segment_start", "first_due", "last_due"), at(NOON))

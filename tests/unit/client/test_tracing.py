@@ -34,6 +34,7 @@ from schemas import (
     SEGMENTS,
 )
 from state import Ack, Nack, Outstanding
+from state.units import Ms
 from tests.support.acknowledged import acknowledges, settled
 from tests.support.client import (
     at,
@@ -173,7 +174,7 @@ def event(kind: str, last: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 
 def test_an_acknowledging_subscription_tells_what_is_open_and_when_it_comes_again(flights: str) -> None:
     """Outstanding, waiting, settled, and not read by settle yet."""
     state = released((1, 0, 2))
-    state.handle(Nack(positions((1, 0, 0)), 0), Ack(positions((1, 2, 2))), now=NOW)
+    state.handle(Nack(positions((1, 0, 0)), 0), Ack(positions((1, 2, 2))), now=Ms(NOW))
     busy(flights, state)
     put(flights, REDELIVERY, run_row(1, 0, 2, NOON, subscription="busy"))
     put(flights, SEGMENTS, retry_row([(1, 0)], NOON + 60_000, "busy"))

@@ -11,6 +11,7 @@ from pipeline.config.options import Options
 from pipeline.config.settings import DAY_MS, HOUR_MS, LiveClock, Settings, VirtualClock
 from pipeline.config.timeline import timeline
 from pipeline.service.run import a_step_ahead, in_steps, taking_in
+from state.units import Ms
 
 T0 = 1_700_000_000_000
 
@@ -31,12 +32,12 @@ def test_ingest_takes_at_the_time_it_is_but_paced(
 ) -> None:
     """Never back, and never further than a step from what the clock has said."""
     monkeypatch.setattr(module, "wall_ms", lambda: wall)
-    assert timeline(LiveClock(max_step_ms=60_000)).within_a_step(T0, last) == now
+    assert timeline(LiveClock(max_step_ms=60_000)).within_a_step(Ms(T0), Ms(last)) == now
 
 
 def test_a_virtual_clock_is_taken_at_its_word() -> None:
     """Whatever was before: a replay gives the same again."""
-    assert timeline(VirtualClock()).within_a_step(T0, T0 + 9) == T0
+    assert timeline(VirtualClock()).within_a_step(Ms(T0), Ms(T0 + 9)) == T0
 
 
 @pytest.mark.parametrize(("ahead", "step"), [(10_000, 5_000), (0, 100), (150, 100), (3 * HOUR_MS, 60_000)])

@@ -13,6 +13,7 @@ from pipeline.config.stages import SCHEDULE
 from pipeline.delta.checkpoints import Checkpoint, Position, Progress
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.files import Files
+from state.units import Ms
 from tests.support.batches import Batches
 
 
@@ -26,7 +27,7 @@ class Query:
 
     def begin(self, instant: int, version: int = 1) -> None:
         """Plan a batch."""
-        self._batches.plan(Position(instant, version, 0), self._watermark)
+        self._batches.plan(Position(Ms(instant), version, 0), self._watermark)
         self._watermark = instant
 
     def finish(self) -> None:
@@ -39,15 +40,15 @@ def test_a_query_is_at_an_instant_when_a_batch_with_that_watermark_is_done(tmp_p
     """After a start what is due at once would come before what was due earlier and waits in the state."""
     query = Query(tmp_path)
     progress = query.progress()
-    assert not progress.is_at(1)
+    assert not progress.is_at(Ms(1))
     query.begin(1_000)
-    assert not progress.is_at(1)
+    assert not progress.is_at(Ms(1))
     query.finish()
-    assert not progress.is_at(1)  # Timeouts up to the clock of this batch are fired by the next one.
+    assert not progress.is_at(Ms(1))  # Timeouts up to the clock of this batch are fired by the next one.
     query.begin(2_000)
-    assert not progress.is_at(1)
+    assert not progress.is_at(Ms(1))
     query.finish()
-    assert [progress.is_at(each) for each in (1_001, 1_000, 5)] == [False, True, True]
+    assert [progress.is_at(Ms(each)) for each in (1_001, 1_000, 5)] == [False, True, True]
 
 
 def test_a_version_may_be_read_while_somebody_waits_for_that(tmp_path: Path) -> None:

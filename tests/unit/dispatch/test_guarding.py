@@ -27,6 +27,7 @@ from pipeline.subscriptions.guards import NUMBER, SEEN, Guard, GuardFailed, Star
 from pipeline.subscriptions.guardstates import GuardStates
 from pipeline.subscriptions.policies import Policies
 from schemas import MESSAGES, REDELIVERY
+from state.units import Ms
 
 S, OTHER, FREE = ("t", "s"), ("t", "other"), ("t", "free")
 UNPAID = "NOT EXISTS (SELECT 1 FROM paid p WHERE p.order_id = message_key)"
@@ -105,7 +106,7 @@ def test_what_does_not_meet_its_guard_is_left_out_with_its_key_and_what_was_read
     pay(paid, "o-4")
     shapings = {S: shaping(UNPAID, paid=paid), OTHER: shaping("message_key = 'o-1' OR NULL")}
     batch = runs(("s", 0, 5), ("s", 9, 9), ("other", 0, 2), ("free", 0, 5))
-    left, out, *_ = guards(tmp_path).split_by_guard(batch, shapings, 12, look_up, DUE)
+    left, out, *_ = guards(tmp_path).split_by_guard(batch, shapings, 12, look_up, Ms(DUE))
     assert places(left) == [("free", 0, 5), ("other", 1, 1), ("s", 0, 0), ("s", 2, 2), ("s", 5, 5), ("s", 9, 9)]
     said = [(r["subscription"], r["first_entry"], r["last_entry"], r["message_key"]) for r in out.to_pylist()]
     assert sorted(said) == [(s, e, e, f"o-{e}") for s, e in [("other", 0), ("other", 2), ("s", 1), ("s", 3), ("s", 4)]]
@@ -113,28 +114,28 @@ def test_what_does_not_meet_its_guard_is_left_out_with_its_key_and_what_was_read
         ("s", "suppressed", 12, ("paid", "1")),
         ("other", "suppressed", 12),
     }
-    left, out, *_ = guards(tmp_path).split_by_guard(runs(("free", 0, 5)), shapings, 12, look_up, DUE)
+    left, out, *_ = guards(tmp_path).split_by_guard(runs(("free", 0, 5)), shapings, 12, look_up, Ms(DUE))
     assert (places(left), out.num_rows) == ([("free", 0, 5)], 0)
 
 
 def test_a_guard_that_fails_decides_nothing_rests_and_is_told(tmp_path: Path, paid: str) -> None:
     """Its table is gone, and then back; another guard is tried at once."""
     shapings, at_work = {S: shaping(UNPAID, paid=paid)}, guards(tmp_path)
-    at_work.split_by_guard(runs(("s", 0, 1)), shapings, 1, look_up, DUE)
+    at_work.split_by_guard(runs(("s", 0, 1)), shapings, 1, look_up, Ms(DUE))
     shutil.move(paid, f"{paid}-away")
     with pytest.raises(Failed) as failed:
-        at_work.split_by_guard(runs(("s", 0, 1)), shapings, 1, look_up, DUE)
+        at_work.split_by_guard(runs(("s", 0, 1)), shapings, 1, look_up, Ms(DUE))
     assert failed.value.name == S
-    at_work.failed(failed.value, DUE)
-    assert [at_work.failing(shapings, DUE + ms) for ms in (0, AGAIN_MS - 1, AGAIN_MS)] == [{S}, {S}, set()]
-    assert at_work.failing({S: shaping("true")}, DUE) == at_work.failing({}, DUE) == set()
+    at_work.failed(failed.value, Ms(DUE))
+    assert [at_work.failing(shapings, Ms(DUE + ms)) for ms in (0, AGAIN_MS - 1, AGAIN_MS)] == [{S}, {S}, set()]
+    assert at_work.failing({S: shaping("true")}, Ms(DUE)) == at_work.failing({}, Ms(DUE)) == set()
     noted = GuardStates(Files(), str(tmp_path)).all()[S]
     assert (noted.guard, noted.since_ms) == (UNPAID, DUE)
     assert noted.error
     shutil.move(f"{paid}-away", paid)
     again = guards(tmp_path)
-    left, *_ = again.split_by_guard(runs(("s", 0, 1)), shapings, 1, look_up, DUE)
-    again.look({}, DUE)
+    left, *_ = again.split_by_guard(runs(("s", 0, 1)), shapings, 1, look_up, Ms(DUE))
+    again.look({}, Ms(DUE))
     assert places(left) == [("s", 0, 0)]
     assert GuardStates(Files(), str(tmp_path)).all() == {}
 
@@ -144,7 +145,7 @@ def test_all_guards_that_fail_are_known_at_once(tmp_path: Path, paid: str) -> No
     shapings = {S: shaping("nope = 1"), OTHER: shaping(UNPAID, paid=f"{paid}-gone"), FREE: shaping("true")}
     at_work = guards(tmp_path)
     with pytest.raises(Failed) as failed:
-        at_work.split_by_guard(runs(("free", 0, 1), ("s", 0, 1), ("other", 0, 1)), shapings, 1, look_up, DUE)
+        at_work.split_by_guard(runs(("free", 0, 1), ("s", 0, 1), ("other", 0, 1)), shapings, 1, look_up, Ms(DUE))
     assert {each.name for each in (failed.value, *failed.value.also)} == {OTHER, S}
 
 
@@ -158,7 +159,7 @@ def test_a_guard_reads_a_table_only_where_a_list_allows_it(tmp_path: Path, paid:
 
     def asked(table: str, *folders: Path) -> list[tuple[str, int, int]]:
         at_work = Guards(GuardStates(Files(), str(tmp_path)), Here(), [str(each) for each in folders])
-        return places(at_work.split_by_guard(batch, {S: shaping(UNPAID, paid=table)}, 1, look_up, DUE)[0])
+        return places(at_work.split_by_guard(batch, {S: shaping(UNPAID, paid=table)}, 1, look_up, Ms(DUE))[0])
 
     assert asked(str(own / "paid"), own) == asked(f"file://{own}/paid", own) == [("s", 0, 0)]
     assert asked(paid, other, Path(paid)) == asked(str(own / "link"), own, tmp_path) == [("s", 0, 0)]
@@ -184,10 +185,10 @@ def test_what_others_are_told_of_an_error_has_no_value_of_a_row(
         for each in several:
             at_work = guards(tmp_path)
             try:
-                at_work.split_by_guard(runs(("s", 0, 1)), {S: each}, 1, look_up, DUE)
-                at_work.look({S: 2}, DUE)
+                at_work.split_by_guard(runs(("s", 0, 1)), {S: each}, 1, look_up, Ms(DUE))
+                at_work.look({S: 2}, Ms(DUE))
             except Failed as failed:
-                at_work.failed(failed, DUE)
+                at_work.failed(failed, Ms(DUE))
             error = GuardStates(Files(), str(tmp_path)).all()[S].error
             assert error.startswith(kind)
             assert not {"classified", "o-0", "o-1"} & set(re.split(r"[^\w-]+", error + caplog.text))
@@ -199,7 +200,7 @@ def test_what_others_are_told_of_an_error_has_no_value_of_a_row(
 def test_a_guard_that_somebody_wrote_by_hand_and_that_is_none_fails(tmp_path: Path, wrong: dict[str, str]) -> None:
     """It is not taken for one that lets all go."""
     with pytest.raises(Failed):
-        guards(tmp_path).split_by_guard(runs(("s", 0, 1)), {S: Policies.followed(wrong)}, 1, look_up, DUE)
+        guards(tmp_path).split_by_guard(runs(("s", 0, 1)), {S: Policies.followed(wrong)}, 1, look_up, Ms(DUE))
 
 
 def test_a_condition_sees_columns_of_a_delivery_and_payloads_only_when_it_names_them() -> None:
@@ -275,27 +276,27 @@ def test_what_was_asked_with_a_message_that_takes_too_long_comes_and_later_ones_
     keys = {f"o-{each}" for each in slow}
     evaluator, shapings = Sluggish(*keys), {S: shaping("true")}
     at_work = Guards(GuardStates(Files(), str(tmp_path)), evaluator, [])
-    left, _, undecided, _ = at_work.split_by_guard(runs(("s", 0, 7)), shapings, 1, look_up, DUE)
-    at_work.look({S: 8}, DUE)
+    left, _, undecided, _ = at_work.split_by_guard(runs(("s", 0, 7)), shapings, 1, look_up, Ms(DUE))
+    at_work.look({S: 8}, Ms(DUE))
     assert (left.num_rows, places(undecided)) == (0, [("s", 0, 7)])
     assert len(evaluator.asked) == 2
     now = DUE + RESTS * SEARCH_MS
-    assert [at_work.failing(shapings, each) for each in (now - 1, now)] == [{S}, set()]
+    assert [at_work.failing(shapings, Ms(each)) for each in (now - 1, now)] == [{S}, set()]
     waiting, entry, failures = set(range(8)), 10, 0
     while waiting != slow:
         evaluator.asked.clear()
         batch = runs(*(("s", each, each) for each in (*sorted(waiting), entry)))
-        left, _, undecided, _ = at_work.split_by_guard(batch, shapings, 1, look_up, now)
+        left, _, undecided, _ = at_work.split_by_guard(batch, shapings, 1, look_up, Ms(now))
         came, stays = ({each for _, each, _ in places(rows)} for rows in (left, undecided))
-        at_work.look({S: len(stays)}, now)
+        at_work.look({S: len(stays)}, Ms(now))
         assert entry in came
         assert came | stays == {*waiting, entry}
-        assert at_work.failing(shapings, now) == set()
+        assert at_work.failing(shapings, Ms(now)) == set()
         assert sum(bool(keys.intersection(each)) for each in evaluator.asked) <= 1
         # Until the rest is over nothing is asked again, but for what is new.
         evaluator.asked.clear()
         again = runs(*(("s", each, each) for each in (*sorted(stays), entry + 1)))
-        left, *_ = at_work.split_by_guard(again, shapings, 1, look_up, now + RESTS * SEARCH_MS - 1)
+        left, *_ = at_work.split_by_guard(again, shapings, 1, look_up, Ms(now + RESTS * SEARCH_MS - 1))
         assert ([each for _, each, _ in places(left)], evaluator.asked) == ([entry + 1], [[f"o-{entry + 1}"]])
         waiting, entry, failures, now = stays, entry + 2, failures + 1, now + RESTS * SEARCH_MS
         assert failures < 30
@@ -335,23 +336,23 @@ def test_nobody_waits_for_the_process_of_guards_when_it_has_died_and_other_guard
     evaluator, shapings = Mortal("o-3"), {OTHER: shaping("true"), S: shaping("true")}
     at_work = Guards(GuardStates(Files(), str(tmp_path)), evaluator, [])
     batch = runs(("s", 3, 4), ("other", 5, 6), ("free", 0, 1))
-    left, _, undecided, postponed = at_work.split_by_guard(batch, shapings, 1, look_up, DUE)
-    at_work.look({S: 2}, DUE)
+    left, _, undecided, postponed = at_work.split_by_guard(batch, shapings, 1, look_up, Ms(DUE))
+    at_work.look({S: 2}, Ms(DUE))
     assert (places(left), places(undecided)) == ([("free", 0, 1)], [("s", 3, 4)])
     assert (places(postponed), len(evaluator.asked)) == ([("other", 5, 6)], 1)
     # Whoever has a guard is held until the next process is there, then only the one that has ended this one.
-    assert at_work.failing(shapings | {FREE: Policies()}, DUE) == {OTHER, S}
-    left, _, undecided, postponed = at_work.split_by_guard(runs(("other", 5, 6)), shapings, 1, look_up, DUE)
+    assert at_work.failing(shapings | {FREE: Policies()}, Ms(DUE)) == {OTHER, S}
+    left, _, undecided, postponed = at_work.split_by_guard(runs(("other", 5, 6)), shapings, 1, look_up, Ms(DUE))
     assert (places(left), places(undecided), places(postponed)) == ([], [], [("other", 5, 6)])
     evaluator.up = True
-    assert at_work.failing(shapings, DUE) == {S}
-    left, *_ = at_work.split_by_guard(runs(("other", 5, 6)), shapings, 1, look_up, DUE)
+    assert at_work.failing(shapings, Ms(DUE)) == {S}
+    left, *_ = at_work.split_by_guard(runs(("other", 5, 6)), shapings, 1, look_up, Ms(DUE))
     assert places(left) == [("other", 5, 6)]
     # After its rest it is asked about no message, which was not asked before, and what comes later is on time.
     now = DUE + RESTS * 2_000
-    assert at_work.failing(shapings, now) == set()
+    assert at_work.failing(shapings, Ms(now)) == set()
     evaluator.asked.clear()
-    left, *_ = at_work.split_by_guard(runs(("s", 7, 7), ("s", 3, 4)), shapings, 1, look_up, now)
+    left, *_ = at_work.split_by_guard(runs(("s", 7, 7), ("s", 3, 4)), shapings, 1, look_up, Ms(now))
     assert (evaluator.asked, places(left)) == ([[], ["o-7"], ["o-3"]], [("s", 7, 7)])
 
 
@@ -359,40 +360,40 @@ def test_a_guard_that_ends_its_process_without_a_message_holds_everything_and_is
     """The messages are not why: they do not rest longer each time."""
     evaluator, shapings, now = Mortal(always="false"), {S: shaping("false")}, DUE
     at_work = Guards(GuardStates(Files(), str(tmp_path)), evaluator, [])
-    _, _, undecided, _ = at_work.split_by_guard(runs(("s", 3, 4)), shapings, 1, look_up, DUE)
+    _, _, undecided, _ = at_work.split_by_guard(runs(("s", 3, 4)), shapings, 1, look_up, Ms(DUE))
     assert places(undecided) == [("s", 3, 4)]
     for _ in range(3):
         evaluator.up, now = True, now + RESTS * 2_000
-        assert at_work.failing(shapings, now) == set()
+        assert at_work.failing(shapings, Ms(now)) == set()
         with pytest.raises(Failed) as failed:
-            at_work.split_by_guard(runs(("s", 3, 4)), shapings, 1, look_up, now)
-        at_work.failed(failed.value, now)
+            at_work.split_by_guard(runs(("s", 3, 4)), shapings, 1, look_up, Ms(now))
+        at_work.failed(failed.value, Ms(now))
     evaluator.up = True
-    left, *_ = at_work.split_by_guard(runs(("s", 3, 4)), {S: shaping("true")}, 1, look_up, now)
+    left, *_ = at_work.split_by_guard(runs(("s", 3, 4)), {S: shaping("true")}, 1, look_up, Ms(now))
     assert places(left) == [("s", 3, 4)]
 
 
 def test_a_guard_that_takes_long_to_fail_rests_for_longer(tmp_path: Path) -> None:
     """Others wait for it meanwhile, so it is not asked again at once."""
     shapings, at_work = {S: shaping("true")}, guards(tmp_path)
-    at_work.failed(Failed(S, shapings[S], "slow", 3_000), DUE)
-    assert at_work.failing(shapings, DUE + RESTS * 3_000 - 1) == {S}
-    assert at_work.failing(shapings, DUE + RESTS * 3_000) == set()
+    at_work.failed(Failed(S, shapings[S], "slow", 3_000), Ms(DUE))
+    assert at_work.failing(shapings, Ms(DUE + RESTS * 3_000 - 1)) == {S}
+    assert at_work.failing(shapings, Ms(DUE + RESTS * 3_000)) == set()
 
 
 def test_people_are_told_on_how_many_messages_a_guard_fails(tmp_path: Path) -> None:
     """As long as they wait, also after others came."""
     at_work = guards(tmp_path)
     shapings = {S: shaping("CAST(right(replace(message_key, '2', 'x'), 1) AS BIGINT) >= 0")}
-    left, unmet, undecided, _ = at_work.split_by_guard(runs(("s", 0, 4), ("free", 0, 1)), shapings, 1, look_up, DUE)
+    left, unmet, undecided, _ = at_work.split_by_guard(runs(("s", 0, 4), ("free", 0, 1)), shapings, 1, look_up, Ms(DUE))
     assert places(left) == [("free", 0, 1), ("s", 0, 1), ("s", 3, 4)]
     assert (unmet.num_rows, places(undecided)) == (0, [("s", 2, 2)])
-    at_work.look({S: 1}, DUE)
+    at_work.look({S: 1}, Ms(DUE))
     state = GuardStates(Files(), str(tmp_path)).all()[S]
     assert (state.messages, state.text[:14]) == (1, "on 1 messages:")
-    at_work.split_by_guard(runs(("s", 0, 1)), shapings, 1, look_up, DUE)
-    at_work.look({S: 1}, DUE + 1)
+    at_work.split_by_guard(runs(("s", 0, 1)), shapings, 1, look_up, Ms(DUE))
+    at_work.look({S: 1}, Ms(DUE + 1))
     assert GuardStates(Files(), str(tmp_path)).all()[S].messages == 1
-    at_work.split_by_guard(runs(("s", 0, 1)), shapings, 1, look_up, DUE)
-    at_work.look({}, DUE + 2)
+    at_work.split_by_guard(runs(("s", 0, 1)), shapings, 1, look_up, Ms(DUE))
+    at_work.look({}, Ms(DUE + 2))
     assert GuardStates(Files(), str(tmp_path)).all() == {}

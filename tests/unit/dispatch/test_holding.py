@@ -27,6 +27,7 @@ from pipeline.dispatch.core.shaping import Pacing, allowances, is_open
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.policies import Policies
 from schemas import REDELIVERY
+from state.units import EPOCH, Ms
 
 NAMES = [("t", "s"), ("t", "other"), ("u", "s")]
 Run = tuple[int, int, int, int, int]
@@ -124,28 +125,28 @@ def test_who_is_paused_gets_nothing_and_the_others_share_what_may_be_taken() -> 
     waiting = {("t", "s", 1): held, ("t", "other", 2): held, ("u", "s", 1): held, ("u", "gone", 1): held}
     lives = {("t", "s"): 1, ("t", "other"): 2, ("u", "s"): 1, ("t", "new"): 1}
     pacing = Pacing()
-    found = allowances(paused, waiting, lives, 10, pacing, 0)
+    found = allowances(paused, waiting, lives, 10, pacing, EPOCH)
     assert found == {
         ("t", "s"): Allowance(0),
         ("t", "other"): Allowance(5),
         ("u", "s"): Allowance(5),
         ("u", "gone"): Allowance(0),
     }
-    assert is_open(paused, waiting, pacing, 0)
-    assert not is_open(paused, {("t", "s", 1): held}, pacing, 0)
-    assert allowances({}, {}, lives, 10, pacing, 0) == {}
+    assert is_open(paused, waiting, pacing, EPOCH)
+    assert not is_open(paused, {("t", "s", 1): held}, pacing, EPOCH)
+    assert allowances({}, {}, lives, 10, pacing, EPOCH) == {}
 
 
 def taken(pacing: Pacing, rate: int, now: int, first_due: int = 0) -> int:
     """What is taken of a subscription of which much is held, when the clock looks."""
     shapings, waiting = {("t", "s"): Policies(max_rate=rate)}, {("t", "s", 1): Share(1 << 40, first_due, 1 << 40)}
-    pacing.follow(shapings, waiting, now)
-    if not is_open(shapings, waiting, pacing, now):
+    pacing.follow(shapings, waiting, Ms(now))
+    if not is_open(shapings, waiting, pacing, Ms(now)):
         return 0
-    most = allowances(shapings, waiting, {("t", "s"): 1}, 10, pacing, now)["t", "s"]
+    most = allowances(shapings, waiting, {("t", "s"): 1}, 10, pacing, Ms(now))["t", "s"]
     assert most.due_until == now
     assert most.positions > most.handed > 0
-    pacing.took({("t", "s"): (most.handed, rate)}, now)
+    pacing.took({("t", "s"): (most.handed, rate)}, Ms(now))
     return most.handed
 
 
@@ -173,13 +174,13 @@ def test_a_rest_with_nothing_held_saves_no_time_of_a_rate_and_a_standstill_littl
     """A thousand messages that were due at once after an hour of rest came at once."""
     pacing, shapings = Pacing(5_000), {("t", "s"): Policies(max_rate=10)}
     assert [taken(pacing, 10, now) for now in (10_000, 11_000)] == [0, 10]
-    pacing.follow(shapings, {}, 11_500)
+    pacing.follow(shapings, {}, Ms(11_500))
     assert [taken(pacing, 10, now) for now in (3_600_000, 3_600_500, 3_601_000)] == [0, 5, 5]
     assert [taken(pacing, 10, now) for now in (7_200_000, 7_200_500)] == [50, 5]
     assert [taken(Pacing(5_000), 1, now) for now in (0, 999)] == [0, 0]
     # Who has used more than its time, which a batch that is repeated may, does not begin anew.
-    pacing.took({("t", "s"): (30, 10)}, 7_201_000)
-    pacing.follow(shapings, {}, 7_201_500)
+    pacing.took({("t", "s"): (30, 10)}, Ms(7_201_000))
+    pacing.follow(shapings, {}, Ms(7_201_500))
     assert [taken(pacing, 10, now) for now in (7_202_000, 7_203_500, 7_204_000)] == [0, 0, 5]
 
 
@@ -189,8 +190,8 @@ def test_the_time_of_a_rate_is_not_saved_while_nothing_may_come(*, failing: bool
     pacing, name, waiting = Pacing(), ("t", "s"), {("t", "s", 1): Share(1 << 40, 0, 1 << 40)}
     assert [taken(pacing, 10, now) for now in (10_000, 11_000)] == [0, 10]
     stands = Policies(max_rate=10) if failing else Policies(max_rate=10, paused=True)
-    pacing.follow({name: stands}, waiting, 12_000, {name} if failing else ())
-    assert not is_open({name: stands}, waiting, pacing, 12_000, failing={name} if failing else ())
+    pacing.follow({name: stands}, waiting, Ms(12_000), {name} if failing else ())
+    assert not is_open({name: stands}, waiting, pacing, Ms(12_000), failing={name} if failing else ())
     assert [taken(pacing, 10, now) for now in (3_600_000, 3_601_000)] == [0, 10]
 
 
@@ -202,14 +203,14 @@ def test_what_has_expired_is_taken_beyond_what_is_allowed_and_makes_a_batch_afte
         ("u", "s"): Policies(paused=True),
     }
     waiting = {(*name, 1): Share(5, 1_000, 90_000) for name in NAMES}
-    found = allowances(shapings, waiting, dict.fromkeys(NAMES, 1), 10, Pacing(), 60_000)
+    found = allowances(shapings, waiting, dict.fromkeys(NAMES, 1), 10, Pacing(), Ms(60_000))
     assert found == {
         ("t", "s"): Allowance(0, 54_999, 10, 54_999),
         ("t", "other"): Allowance(0, 54_999, 10, 54_999),
         ("u", "s"): Allowance(0),
     }
     held = {who: share for who, share in waiting.items() if who[:2] != ("t", "other")}
-    assert [is_open(shapings, held, Pacing(), now) for now in (15_000, 16_000, 16_001)] == [False, False, True]
+    assert [is_open(shapings, held, Pacing(), Ms(now)) for now in (15_000, 16_000, 16_001)] == [False, False, True]
 
 
 def failed(entries: int, **more: object) -> pa.Table:
@@ -243,16 +244,16 @@ def test_what_is_guarded_is_taken_shortly_before_it_is_due_unless_its_guard_fail
     paused = {name: Policies(guard="true", paused=True)}
 
     def allowed(shapings: dict[tuple[str, str], Policies], waiting: dict[Who, Share], **more: Any) -> Allowance:  # noqa: ANN401
-        return allowances(shapings, waiting, {name: 1}, 10, Pacing(), 9_000, 2_000, **more)[name]
+        return allowances(shapings, waiting, {name: 1}, 10, Pacing(), Ms(9_000), 2_000, **more)[name]
 
     for waiting in (held, {}):
         assert allowed(guarded, waiting) == Allowance(10, 11_000)
         assert allowed(guarded, waiting, failing={name}).is_nothing
         assert allowed(paused, waiting).is_nothing
         assert allowed(rated, waiting) == Allowance(0, 9_000)
-    times = [(now, is_open(guarded, held, Pacing(), now, 2_000)) for now in (8_999, 9_000)]
+    times = [(now, is_open(guarded, held, Pacing(), Ms(now), 2_000)) for now in (8_999, 9_000)]
     assert times == [(8_999, False), (9_000, True)]
-    assert [is_open(guarded, held, Pacing(), now) for now in (9_999, 10_000)] == [False, True]
-    assert not is_open(guarded, held, Pacing(), 20_000, 2_000, {name})
-    assert not is_open(paused, held, Pacing(), 20_000, 2_000)
+    assert [is_open(guarded, held, Pacing(), Ms(now)) for now in (9_999, 10_000)] == [False, True]
+    assert not is_open(guarded, held, Pacing(), Ms(20_000), 2_000, {name})
+    assert not is_open(paused, held, Pacing(), Ms(20_000), 2_000)
     assert Allowance(3, 5, 7, 4).only_expired == Allowance(0, 4, 7, 4)

@@ -17,6 +17,7 @@ from pipeline.delta.writing.datafiles import DataFile
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.prepared import Part, Prepared, PreparedStore, Visible
 from pipeline.dispatch.publisher import Publisher
+from state.units import Ms
 
 OWNER = "checkpoint"
 
@@ -101,8 +102,8 @@ class Disk:
 
         @dataclass(frozen=True)
         class At(Timeline):
-            def now(_self, instant: int) -> int:  # noqa: N805, ARG002 - the disk is self
-                return self.now
+            def now(_self, instant: Ms) -> Ms:  # noqa: N805, ARG002 - the disk is self
+                return Ms(self.now)
 
         sinks = cast("Sink", self.deliveries), cast("Sink", self.publications)
         return Publisher(cast("PreparedStore", self.shelf), *sinks, At(live=False), self.observe)
@@ -117,7 +118,7 @@ class Disk:
 def batch(number: int, *dues: int) -> Prepared:
     """A batch with a part for each time at which one is due; its file says both."""
     parts = (Part(0, due - 1, due, (DataFile(f"{number}@{due}", 1, 0, 2, "{}"),)) for due in dues)
-    return Prepared(OWNER, number, max(dues), (number, 0), tuple(parts))
+    return Prepared(OWNER, number, Ms(max(dues)), (number, 0), tuple(parts))
 
 
 def test_a_part_is_visible_when_its_last_bucket_has_come_and_not_before() -> None:

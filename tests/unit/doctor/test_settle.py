@@ -19,6 +19,7 @@ from pipeline.doctor.look import Severity
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, CURSORS, REDELIVERY, REJECTED_SETTLE, SUBSCRIPTIONS, Table
 from state import LeaseReplay, Nack
+from state.units import Ms
 from tests.support.acknowledged import acknowledges, settled
 from tests.support.client import put
 from tests.support.examined import entries, files, found, made, run_row, sound, wrong
@@ -35,7 +36,7 @@ def root(tmp_path: Path) -> str:
     folder = str(shutil.copytree(made(), tmp_path / "warehouse"))
     acknowledges(folder)
     state = released((0, 0, 3), (40, 1, 1))
-    state.handle(Nack(at((0, 1, 1)), 0), now=NOW)
+    state.handle(Nack(at((0, 1, 1)), 0), now=Ms(NOW))
     settled(folder, state, read=READ, leases=LeaseReplay())
     return folder
 

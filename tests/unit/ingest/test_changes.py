@@ -10,6 +10,7 @@ import pytest
 from pipeline.delta.logs.change import Change
 from pipeline.ingest.changes import refused
 from pipeline.ingest.plan import Plan
+from state.units import Ms
 
 SPARK_KEYS = '["(message_key#12 = message_key#345)"]'
 
@@ -110,7 +111,7 @@ def test_only_equal_columns_tell_new_rows_from_changed_ones(predicate: str | Non
 
 def test_notes_name_merged_versions_as_they_always_did() -> None:
     """A batch that was begun before an update of this project is repeated after it."""
-    plan = Plan(1, (2, 3), 4, 5, 6, 7, 8, 9, (10, 11), (12, 13), merged=(14, 15))
+    plan = Plan(Ms(1), (2, 3), 4, 5, 6, 7, 8, 9, (10, 11), (12, 13), merged=(14, 15))
     note = plan.as_note()
     assert list(note)[10:12] == ["told", "left"]
     assert note["told"] == (14, 15)

@@ -20,12 +20,13 @@ from pipeline.subscriptions.policies import TopicPolicies
 from pipeline.subscriptions.records import REFUSED_MS
 from schemas import INBOX
 from state import proportional_deliver_at
+from state.units import Ms
 from tests.support.inboxrows import POLICIES, inbox_rows
 from tests.support.rows import T0
 from tests.support.strangers import table_of
 
 US = 1_000
-TERMS = Terms(now=T0, max_delay_ms=10_000, max_payload_bytes=4)
+TERMS = Terms(now=Ms(T0), max_delay_ms=10_000, max_payload_bytes=4)
 YEAR_1900 = -2_208_988_800_000
 Verdict = tuple[int, int | None, int, str | None]
 
@@ -185,7 +186,7 @@ def plain(row: dict[str, Any], wrong: str | None, terms: Terms) -> Verdict:
 
 
 terms_of_batches = st.sampled_from(
-    (TERMS, Terms(1, LAST_INSTANT_MS, 0), Terms(LAST_INSTANT_MS, 0, 5), Terms(T0, 10_000, 4, POLICIES))
+    (TERMS, Terms(Ms(1), LAST_INSTANT_MS, 0), Terms(Ms(LAST_INSTANT_MS), 0, 5), Terms(Ms(T0), 10_000, 4, POLICIES))
 )
 
 

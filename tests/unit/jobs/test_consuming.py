@@ -21,6 +21,7 @@ from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.subscriptions.policies import Policies
 from schemas import MESSAGES
 from state import LeaseKind, LeaseReplay, LeaseRow, Nack
+from state.units import Ms
 from tests.support.acknowledged import settled
 from tests.support.client import message_row, new_warehouse, put
 from tests.support.invoked import output, run
@@ -51,7 +52,7 @@ def acknowledging(root: str) -> str:
     output(root, "subscribe", "--topic", "t", "--subscription", "plain")
     put(root, MESSAGES, message_row(7, 2, 1_000))
     state = released((7, 2, 5))
-    state.handle(Nack(at((7, 4, 4)), 0), now=NOW)
+    state.handle(Nack(at((7, 4, 4)), 0), now=Ms(NOW))
     leases = LeaseReplay(8)
     for session, name in ((1, "alice"), (2, "bob")):
         leases.apply([LeaseRow(LeaseKind.RENEW, name, session, 0, lease_ms=10_000)])

@@ -11,6 +11,7 @@ from pipeline.maintenance.exemptions import OpenPositions
 from pipeline.subscriptions.cursors import CursorRows, by_name
 from schemas import CURSOR_HEAD
 from state import Ack, CorruptBytes, Cursor, Nack
+from state.units import Ms
 from tests.support.settled import NOW, at, released
 
 
@@ -35,7 +36,7 @@ def opened(*cursors: Cursor) -> OpenPositions:
 def test_what_is_outstanding_or_waiting_is_kept_and_what_is_settled_is_not() -> None:
     """Entry 3 was acknowledged, entry 5 failed and waits for its redelivery."""
     state = released((7, 0, 9))
-    state.handle(Ack(at((7, 3, 4))), Nack(at((7, 5, 5)), 0), now=NOW)
+    state.handle(Ack(at((7, 3, 4))), Nack(at((7, 5, 5)), 0), now=Ms(NOW))
     kept = opened(state.snapshot())
     assert met(kept, (7, 2, 2), (7, 3, 3), (7, 5, 5), (7, 10, 12)) == [True, False, True, False]
     assert met(kept, (7, 3, 4), (7, 3, 5), (7, 9, 50), (6, 0, 50)) == [False, True, True, False]
@@ -59,7 +60,7 @@ def test_what_any_subscription_has_open_is_kept() -> None:
 def test_a_redelivery_that_was_acknowledged_while_it_waited_keeps_its_ledger_in_closed_only() -> None:
     """Its message is settled; dispatch has to leave the redelivery out."""
     state = released((7, 0, 9), (40, 0, 0))
-    state.handle(Nack(at((7, 5, 5)), 0), Ack(at((7, 0, 9), (40, 0, 0))), now=NOW)
+    state.handle(Nack(at((7, 5, 5)), 0), Ack(at((7, 0, 9), (40, 0, 0))), now=Ms(NOW))
     kept = opened(state.snapshot())
     assert (kept.oldest, kept.withdrawn()) == (None, {7})
     assert met(kept, (7, 5, 5)) == [False]

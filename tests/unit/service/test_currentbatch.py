@@ -20,6 +20,7 @@ from pipeline.service.run import Stage
 from pipeline.service.stopfile import StopFile
 from pipeline.storage.files import Files
 from schemas import INBOX
+from state.units import EPOCH
 
 
 class Log:
@@ -37,11 +38,11 @@ class Log:
 
     def start(self, _: int) -> Position:
         """Where it begins."""
-        return Position(0, 0, -1)
+        return Position(EPOCH, 0, -1)
 
     def position(self, _: int) -> Position:
         """Where it ends."""
-        return Position(0, 2, -1)
+        return Position(EPOCH, 2, -1)
 
 
 @pytest.fixture

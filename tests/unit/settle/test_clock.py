@@ -16,6 +16,7 @@ from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import open_table
 from pipeline.settle.stage import Settle
 from schemas import CURSORS, SEGMENTS
+from state.units import Ms
 from tests.support.released import T0, released, say
 from tests.support.stages import Stages
 
@@ -38,7 +39,7 @@ def fails(stages: Stages, entry: int) -> None:
 def reset(stages: Stages) -> Settle:
     """What `rebuild --reset-clock` does with settle."""
     settle = Settle(stages.warehouse, nobody)
-    settle.reset_clock(T0)
+    settle.reset_clock(Ms(T0))
     stages.restart("settle")
     return settle
 
@@ -90,7 +91,7 @@ def test_a_torn_batch_is_finished_as_planned_by_who_lost_the_checkpoint_and_was_
     rmtree(stages.warehouse.checkpoint(SETTLE))
     settle = Settle(stages.warehouse, nobody)
     assert settle.instant == T0
-    assert settle.step(T0 + DELAY_MS, patient=False)
+    assert settle.step(Ms(T0 + DELAY_MS), patient=False)
     assert settle.instant == T0
     assert dues(stages) == [T0 + DELAY_MS]
 

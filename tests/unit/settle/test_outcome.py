@@ -18,6 +18,7 @@ from state.chunk import Chunk
 from state.positions import Positions
 from state.runs import Runs
 from state.settling import Moved
+from state.units import Ms
 
 NOW, MINUTE, DAY = 1_800_000_000_000, 60_000, 86_400_000
 LISTENER = Listener(("t", "s"), 0, 1, 64, Policies())
@@ -25,7 +26,7 @@ LISTENER = Listener(("t", "s"), 0, 1, 64, Policies())
 
 def put(due: list[int]) -> pa.Table:
     """The rows of positions 0, 1, ... of ledger 7 that commands move to these times, ms UTC."""
-    outcome, entries = Outcome(NOW, MINUTE), np.arange(len(due))
+    outcome, entries = Outcome(Ms(NOW), MINUTE), np.arange(len(due))
     ledgers = np.full(len(due), 7)
     positions = Positions.of(ledgers, entries, entries)
     runs = Runs(np.array(due, np.int64), ledgers, entries, entries)
@@ -67,7 +68,7 @@ def test_a_part_has_the_segment_of_its_first_position_and_no_other_part_has_that
 def test_a_part_of_a_large_batch_is_small_enough_to_be_written_again_each_time_that_some_of_it_is_due() -> None:
     """A value of the state is read and written as a whole."""
     span = 4 << 20
-    outcome, ledgers = Outcome(NOW, MINUTE), np.arange(span >> 10)
+    outcome, ledgers = Outcome(Ms(NOW), MINUTE), np.arange(span >> 10)
     lasts = np.full(len(ledgers), 1_023)
     runs = Runs(NOW + ledgers * MINUTE, ledgers, np.zeros(len(ledgers), np.int64), lasts)
     outcome.moved.append((LISTENER, Moved(Positions.of(ledgers, runs.first_entries, lasts), 0, 1), runs))

@@ -10,7 +10,10 @@ import pytest
 pytest.importorskip("pyspark", reason="one of them is a module of a stage")
 
 
-@pytest.mark.parametrize("name", ["state.blocks", "state.cells", "state.chunk", "state.leases", "pipeline.sinks.lots"])
+MODULES = ("state.units", "state.blocks", "state.cells", "state.chunk", "state.leases", "pipeline.sinks.lots")
+
+
+@pytest.mark.parametrize("name", MODULES)
 def test_an_example_prints_what_it_shows(name: str) -> None:
     """A reader who sees a structure for the first time looks there."""
     result = doctest.testmod(import_module(name))

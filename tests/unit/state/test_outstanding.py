@@ -29,6 +29,7 @@ from state import (
     Undeliverable,
     cursor_bytes,
 )
+from state.units import Ms
 from tests.support.outstanding_model import Fate, fates, held
 from tests.support.settled import FOREVER, NOW, apply, at, released
 
@@ -126,7 +127,7 @@ def test_messages_of_one_round_that_failed_unequally_often_get_unequal_delays() 
 def test_of_what_waits_only_that_is_withdrawn_which_somebody_has_got_once() -> None:
     """What waits with the count 0 got another due time before its first delivery: nobody can be done with it."""
     state = unequal(Condition.WAITING)
-    (closed,) = [each for each in state.handle(Ack(at((16, 0, 2))), now=NOW) if isinstance(each, Closed)]
+    (closed,) = [each for each in state.handle(Ack(at((16, 0, 2))), now=Ms(NOW)) if isinstance(each, Closed)]
     assert (fates([closed]), closed.redelivery_count) == ([("withdrawn", 16, 2, 4, "ack")], 2)
     assert held(state) == {(16, 0): [(1, 4, 0)], (16, 2): [(2, 4, 2)]}
 
@@ -273,7 +274,7 @@ def test_an_instant_outside_the_calendar_is_refused_and_changes_nothing() -> Non
     """A clock that is broken settles nothing."""
     state = released((1, 0, 0))
     with pytest.raises(OutOfRange):
-        state.handle(Ack(at((1, 0, 0))), now=FOREVER + 1)
+        state.handle(Ack(at((1, 0, 0))), now=Ms(FOREVER + 1))
     assert state.counts.outstanding == 1
 
 
@@ -283,7 +284,7 @@ def test_a_long_run_is_not_written_out_message_by_message() -> None:
     tracemalloc.start()
     try:
         state = released(*runs)
-        effects = state.handle(Ack(at(*runs)), Ack(at(*runs)), now=NOW)
+        effects = state.handle(Ack(at(*runs)), Ack(at(*runs)), now=Ms(NOW))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -20,6 +20,7 @@ from state import (
     Released,
     cursor_bytes,
 )
+from state.units import Ms
 from tests.support.outstanding_model import fates, held
 from tests.support.settled import FOREVER, NOW, apply, at, released, restored
 
@@ -51,12 +52,12 @@ def test_what_is_held_comes_by_ledger_and_from_a_ledger_on() -> None:
 def test_all_holes_survive_a_restart() -> None:
     """Twenty thousand of them, where the reference keeps ten thousand."""
     state = released((1, 0, 39_999))
-    state.handle(Ack(Positions.of([1] * 20_000, range(0, 40_000, 2), range(0, 40_000, 2))), now=NOW)
+    state.handle(Ack(Positions.of([1] * 20_000, range(0, 40_000, 2), range(0, 40_000, 2))), now=Ms(NOW))
     again = restored(state.snapshot())
     again.check_invariants()
     [one] = again.held(Condition.OUTSTANDING)
     assert one.positions.runs() == [(1, entry, entry) for entry in range(1, 40_000, 2)]
-    found = again.handle(Ack(at((1, 0, 39_999))), now=NOW)
+    found = again.handle(Ack(at((1, 0, 39_999))), now=Ms(NOW))
     assert [len(fates([effect])) for effect in found] == [20_000, 20_000]
 
 
@@ -85,7 +86,7 @@ def test_blocks_that_are_not_touched_are_neither_decoded_nor_encoded(monkeypatch
     cursor = released(*((16 * block, 0, 9) for block in range(50))).snapshot()
     state = restored(cursor)
     read, wrote = counted(monkeypatch, "read_block"), counted(monkeypatch, "pack_block")
-    state.handle(Ack(at((32, 0, 4), (48, 99, 99))), now=NOW)
+    state.handle(Ack(at((32, 0, 4), (48, 99, 99))), now=Ms(NOW))
     state.changes()
     assert (len(read), [number for number, _ in wrote]) == (2, [2])
 
@@ -98,7 +99,7 @@ def test_a_block_that_nobody_touched_between_two_saves_is_kept_as_bytes(monkeypa
         state.saved()
     read = counted(monkeypatch, "read_block")
     for entry in range(3):
-        assert fates(state.handle(Ack(at((1, entry, entry))), now=NOW)) == [("closed", 1, entry, 0, "ack")]
+        assert fates(state.handle(Ack(at((1, entry, entry))), now=Ms(NOW))) == [("closed", 1, entry, 0, "ack")]
         state.changes()
         state.saved()
     assert len(read) == 1
@@ -113,7 +114,7 @@ def test_a_block_that_cannot_be_read_stops_a_batch_before_it_changed_anything() 
     lying = cursor_bytes._sealed(b"O", cursor_bytes.pack_block(6, rows)[6:-1])
     state = Outstanding.restore(cursor.head, blocks | {6: lying})
     with pytest.raises(CorruptBytes):
-        state.handle(Ack(at((1, 0, 0))), Ack(at((100, 0, 0))), now=NOW)
+        state.handle(Ack(at((1, 0, 0))), Ack(at((100, 0, 0))), now=Ms(NOW))
     assert state.counts == Counts(20, 0, 0)
     assert state.changes().blocks == {}
 
@@ -131,9 +132,9 @@ def test_the_largest_numbers_are_held() -> None:
     """Ledgers up to 2^62, entries up to 2^31 - 1, runs of all of them, instants up to the end of the calendar."""
     whole, top = (2**62, 0, 2**31 - 1), 2**31 - 1
     state = Outstanding()
-    state.handle(Released(at(whole), 0, 2**62 - 1), now=NOW)
+    state.handle(Released(at(whole), 0, 2**62 - 1), now=Ms(NOW))
     assert state.counts.outstanding == 2**31
-    effects = state.handle(Ack(at((2**62, 1, top - 1))), Nack(at((2**62, top, top)), 0), now=FOREVER)
+    effects = state.handle(Ack(at((2**62, 1, top - 1))), Nack(at((2**62, top, top)), 0), now=Ms(FOREVER))
     assert fates(effects[1:]) == [("retry", 2**62, top, 1, 1, FOREVER, "nack")]
     again = restored(state.snapshot())
     assert held(again) == {(2**62, 0): [(0, 0, 0)], (2**62, top): [(1, 1, 1)]}

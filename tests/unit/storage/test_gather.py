@@ -17,11 +17,12 @@ from pipeline.ingest.core.terms import Terms
 from pipeline.storage.gather import TEXTS, Gathered, cuts
 from pipeline.storage.parquet import row_groups
 from schemas import INBOX
+from state.units import Ms
 from tests.support.held import held
 
 MB = 1 << 20
 NOW = 1_700_000_000_000
-TERMS = Terms(NOW, 10_000, MB, load_until=NOW + 500, batch_id=7)
+TERMS = Terms(Ms(NOW), 10_000, MB, load_until=NOW + 500, batch_id=7)
 
 
 def inbox(count: int, size: int) -> pa.Table:

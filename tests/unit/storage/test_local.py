@@ -20,6 +20,7 @@ from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.files import Files
 from pipeline.storage.parquet import whole
 from schemas import INBOX, MESSAGES
+from state.units import Ms
 from tests.support.held import held
 
 MB = 1 << 20
@@ -186,5 +187,5 @@ def test_a_checkpoint_never_begins_before_its_origin(tmp_path: Path) -> None:
     files.write(f"{path}/origin.json", '{"version": 2, "index": -1, "instant": 5, "rebuilt": null, "after": []}')
     checkpoint = Checkpoint(files, path)
     ends = [checkpoint.position(number) for number in range(3)]
-    assert ends == [Position(7, 2, -1), Position(8, 2, -1), Position(9, 3, -1)]
-    assert [checkpoint.start(number) for number in range(3)] == [Position(5, 2, -1), *ends[:2]]
+    assert ends == [Position(Ms(7), 2, -1), Position(Ms(8), 2, -1), Position(Ms(9), 3, -1)]
+    assert [checkpoint.start(number) for number in range(3)] == [Position(Ms(5), 2, -1), *ends[:2]]
