@@ -118,8 +118,8 @@ class SlotAssignment:
         for each in self.member.handle(self._logs.clock.now(), *events):
             match each:
                 case Append(rows):
-                    said = self.event_rows.leases(rows, self._logs.clock.wall())
-                    self._logs.writer.add(said, hurry=any(row.kind in _AWAITED for row in rows))
+                    events_of_lease = self.event_rows.leases(rows, self._logs.clock.wall())
+                    self._logs.writer.add(events_of_lease, hurry=any(row.kind in _AWAITED for row in rows))
                 case Take():
                     taken.append(each)
                 case Announced(slot, upto):

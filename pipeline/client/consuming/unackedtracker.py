@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -29,6 +28,10 @@ Place = tuple[int, int]
 """Ledger, entry."""
 Failed = dict[int, Positions]
 """Messages by redelivery count."""
+
+
+Part = tuple[IntArray, IntArray, bool]
+"""Ledgers and entries of messages that were handed out together; whether some of them had failed before."""
 
 
 class UnackedTracker:
@@ -237,12 +240,12 @@ class Handed:
 
     def __init__(self, holding: DeliverySet) -> None:
         """Nothing was."""
-        self._holding, self._parts = holding, deque[_Part]()
+        self._holding, self._parts = holding, deque[Part]()
         self._last: tuple[int, int] | None = None
 
     def add(self, rows: Rows) -> None:
         """These were."""
-        self._parts.append(_Part(rows.ledgers, rows.entries, again=bool(rows.counts.any())))
+        self._parts.append((rows.ledgers, rows.entries, bool(rows.counts.any())))
         self._tidy()
 
     def upto(self, ledger: int, entry: int) -> Positions | None:
@@ -252,11 +255,11 @@ class Handed:
         """
         # A message comes twice only when it failed in between. All else is looked for from the first part on, which
         # costs little: the parts before the one that has it are forgotten.
-        again = [number for number, part in enumerate(self._parts) if part.again]
-        others = (number for number, part in enumerate(self._parts) if not part.again)
+        again = [number for number, (*_, failed) in enumerate(self._parts) if failed]
+        others = (number for number, (*_, failed) in enumerate(self._parts) if not failed)
         for number in chain(reversed(again), others):
-            part = self._parts[number]
-            at = np.flatnonzero((part.ledgers == ledger) & (part.entries == entry))
+            ledgers, entries, _ = self._parts[number]
+            at = np.flatnonzero((ledgers == ledger) & (entries == entry))
             if len(at):
                 self._last = (ledger, entry)
                 return self._cut(number, int(at[-1]) + 1)
@@ -264,20 +267,11 @@ class Handed:
 
     def _cut(self, number: int, count: int) -> Positions:
         before = [self._parts.popleft() for _ in range(number)]
-        part = self._parts[0]
-        self._parts[0] = replace(part, ledgers=part.ledgers[count:], entries=part.entries[count:])
-        before.append(replace(part, ledgers=part.ledgers[:count], entries=part.entries[:count]))
-        return runs_of(*(np.concatenate([getattr(each, n) for each in before]) for n in ("ledgers", "entries")))
+        ledgers, entries, failed = self._parts[0]
+        self._parts[0] = ledgers[count:], entries[count:], failed
+        before.append((ledgers[:count], entries[:count], failed))
+        return runs_of(*(np.concatenate([each[n] for each in before]) for n in (0, 1)))
 
     def _tidy(self) -> None:
-        while self._parts and not self._holding.has_any(self._parts[0].ledgers, self._parts[0].entries):
+        while self._parts and not self._holding.has_any(*self._parts[0][:2]):
             self._parts.popleft()
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Some rows that were handed out; `again`: some of them had failed before."""
-
-    ledgers: IntArray
-    entries: IntArray
-    again: bool

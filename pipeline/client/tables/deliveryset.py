@@ -31,9 +31,9 @@ class DeliverySet:
 
     def copy(self) -> DeliverySet:
         """The same as it is now. O(bitmaps)."""
-        found = DeliverySet()
-        found.put_all(self)
-        return found
+        other = DeliverySet()
+        other.put_all(self)
+        return other
 
     # ---- more and fewer
 
@@ -66,13 +66,13 @@ class DeliverySet:
     def take(self, positions: Positions | None = None) -> dict[int, Positions]:
         """Take out those of some positions (None: of all), whatever their slots and counts; give them by count."""
         everything = ((ledger, BitMap.union(*self._cells[ledger].values())) for ledger in sorted(self._cells))
-        found: dict[int, list[tuple[int, BitMap]]] = {}
+        taken: dict[int, list[tuple[int, BitMap]]] = {}
         for ledger, entries in everything if positions is None else positions.by_ledger():
             for cell, held in list(self._cells.get(ledger, {}).items()):
                 if hit := held & entries:
-                    found.setdefault(cell[1], []).append((ledger, hit))
+                    taken.setdefault(cell[1], []).append((ledger, hit))
                     self._keep(ledger, cell, held - hit)
-        return {count: Positions.gathered(parts) for count, parts in found.items()}
+        return {count: Positions.gathered(parts) for count, parts in taken.items()}
 
     def drop(self, slots: Collection[int]) -> None:
         """Take out those of some slots."""

@@ -60,11 +60,11 @@ class CursorSnapshot:
 
     def deliveries(self, condition: Condition) -> DeliverySet:
         """What is in a condition."""
-        found = DeliverySet()
+        deliveries = DeliverySet()
         for held in self.rows.outstanding().held(condition):
             for ledger, entries in held.positions.by_ledger():
-                found.put(ledger, NO_SLOT, held.cell.delivered_with, entries)
-        return found
+                deliveries.put(ledger, NO_SLOT, held.cell.delivered_with, entries)
+        return deliveries
 
 
 class CursorLog(Follower):
@@ -194,10 +194,10 @@ class ClosedLog(Follower):
 
 
 def _closed(table: pa.Table) -> DeliverySet:
-    found, columns = DeliverySet(), (longs(table, name).tolist() for name in _CLOSED_COLUMNS[3:])
+    closed, columns = DeliverySet(), (longs(table, name).tolist() for name in _CLOSED_COLUMNS[3:])
     for ledger, first, last, count in zip(*columns, strict=True):
-        found.put(ledger, NO_SLOT, count, BitMap(range(first, last + 1)))
-    return found
+        closed.put(ledger, NO_SLOT, count, BitMap(range(first, last + 1)))
+    return closed
 
 
 _LEASE_COLUMNS = [
