@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from pipeline.dispatch.core.holding import (
     rows_of_subscriptions,
     split_by_allowance,
 )
-from pipeline.dispatch.core.shaping import Pacing, allowances, is_open
+from pipeline.dispatch.core.shaping import QUANTUM_MS, Pacing, allowances, is_open
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.policies import Policies
 from schemas import REDELIVERY
@@ -160,6 +161,20 @@ def test_a_rate_is_kept_and_used_whenever_the_clock_looks(rate: int) -> None:
         total, most = sum(count for now, count in came if now <= until), rate * (until - begin) // 1_000
         assert most - rate - 1 <= total <= most
     assert [taken(Pacing(), rate, now) for now in (begin, begin + 50)] == [0, 0]
+
+
+def test_a_rate_makes_no_more_batches_than_one_each_half_second() -> None:
+    """However often the clock looks, and however fast the rate is."""
+    pacing = Pacing()
+    came = [now for now in range(0, 10_000, 40) if taken(pacing, 10_000, now)]
+    assert len(came) <= 10_000 // QUANTUM_MS
+    assert min(later - now for now, later in pairwise(came)) >= QUANTUM_MS
+
+
+def test_what_two_files_have_of_an_incarnation_is_put_together() -> None:
+    """In either order."""
+    one, other = Share(3, 1_000, 5_000), Share(2, 2_000, 4_000)
+    assert one | other == other | one == Share(5, 1_000, 5_000)
 
 
 def test_the_time_of_a_rate_is_not_saved_while_nothing_is_due() -> None:
