@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -42,13 +42,27 @@ _FRAMING_BYTES = 1 << 20
 """What the broker's protocol takes beside them: some bytes for each property."""
 
 
-def connected(root: str, to: Destination, producer: str, place: str) -> Topic:
-    """A connection to the broker that an address names, for messages as large as the warehouse takes them."""
-    if to.scheme != "kafka":
-        return PulsarTopic(to, producer, place)
+def _kafka(root: str, to: Destination, producer: str, place: str) -> Topic:
     limits = limits_of(Files(), root)
     payload = Settings.max_payload_bytes if limits is None else limits.max_payload_bytes
     return KafkaTopic(to, producer, place, payload + MAX_KEY_BYTES + MAX_PROPERTIES_BYTES + _FRAMING_BYTES)
+
+
+def _pulsar(root: str, to: Destination, producer: str, place: str) -> Topic:  # noqa: ARG001 - its client bounds nothing
+    return PulsarTopic(to, producer, place)
+
+
+TOPICS: Mapping[str, Callable[[str, Destination, str, str], Topic]] = {
+    "kafka": _kafka,
+    "pulsar": _pulsar,
+    "pulsar+ssl": _pulsar,
+}
+"""By the scheme of an address: what connects to such a topic, for messages as large as the warehouse takes them."""
+
+
+def connected(root: str, to: Destination, producer: str, place: str) -> Topic:
+    """A connection to the broker that an address names."""
+    return TOPICS[to.scheme](root, to, producer, place)
 
 
 @dataclass(frozen=True)
