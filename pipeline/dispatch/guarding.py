@@ -19,7 +19,7 @@ from pipeline.dispatch.core.expiry import LookUp
 from pipeline.dispatch.core.holding import rows_except, rows_of_subscriptions
 from pipeline.dispatch.core.runs import with_reason, without
 from pipeline.dispatch.core.suspects import RESTS, Slow, Suspects
-from pipeline.subscriptions.guardstates import GuardState, GuardStates
+from pipeline.subscriptions.guards import GuardState, GuardStates
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Policies
 from schemas import SUPPRESSED

@@ -48,10 +48,10 @@ from pipeline.dispatch.withdrawnlog import WithdrawnLog, said
 from pipeline.dispatch.withdrawnlog import withdrawn_rows as withdrawn_arrays
 from pipeline.storage.arrays import longs
 from pipeline.subscriptions.guards import FOLDER as GUARD_FOLDER
-from pipeline.subscriptions.guardstates import GuardStates
+from pipeline.subscriptions.guards import GuardStates
 from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.markers import PresentIncarnations
 from pipeline.subscriptions.policies import Policies
-from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
 from schemas import DELIVERIES, EXPIRED, HELD, REDELIVERY, REJECTED_DISPATCH, SUPPRESSED
 from state.units import EPOCH, Ms, Us, ms

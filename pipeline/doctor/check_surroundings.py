@@ -13,7 +13,7 @@ from pipeline.config.stages import DISPATCH, SETTLE
 from pipeline.delta.deltars import query
 from pipeline.doctor.look import Finding, Look, error, note, warning
 from pipeline.storage.files import Files
-from pipeline.subscriptions.guardstates import GuardStates
+from pipeline.subscriptions.guards import GuardStates
 from pipeline.subscriptions.sourcenotes import SourceNotes, keys, noted_by_others, source_states
 
 _AHEAD_MS = LiveClock().lookahead_ms + LiveClock().max_jump_ms

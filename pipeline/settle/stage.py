@@ -44,7 +44,7 @@ from pipeline.subscriptions.commands import READ, moves
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.letters import drawn
 from pipeline.subscriptions.lines import RegistryLine, wrong_since
-from pipeline.subscriptions.presence import PresentIncarnations
+from pipeline.subscriptions.markers import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
 from schemas import COMMANDS, CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH, SEGMENTS
 from state.settling import Event

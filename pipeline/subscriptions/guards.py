@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -22,6 +23,9 @@ from pipeline.config.paths import local_path, one_spelling
 from pipeline.delta.deltars import arrow_of
 from pipeline.delta.logs.opening import table_at
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
+from pipeline.storage.files import Files
+from pipeline.storage.notes import Notes
+from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES
 
 NUMBER, PAYLOAD, PAYLOAD_TEXT, DUE = "number", "payload", "payload_text", "due"
@@ -56,6 +60,10 @@ _KINDS_OF_ERRORS = {
 }
 FOLDER = "guard_tables"
 """The folder of a warehouse whose tables every guard may read."""
+
+
+_STATES = "_guards"
+"""The folder of what is noted, for people, of guards that fail. What counts is in `held`."""
 
 
 class GuardFailed(Exception):
@@ -242,3 +250,59 @@ def kind_of(error: BaseException) -> str:
 def _said(error: BaseException) -> str:
     """What the engine says, in one line: the cause stands last."""
     return " ".join(str(error).rpartition("caused by\n")[2].split()) or type(error).__name__
+
+
+@dataclass(frozen=True)
+class GuardState:
+    """A guard that fails.
+
+    Attributes:
+        topic: of the subscription.
+        subscription: its name.
+        guard: the condition.
+        error: why it cannot be evaluated.
+        since_ms: since when, ms UTC.
+        messages: on so many messages; the others come. 0: on any, and everything of the subscription waits.
+    """
+
+    topic: str
+    subscription: str
+    guard: str
+    error: str
+    since_ms: int
+    messages: int = 0
+
+    @property
+    def text(self) -> str:
+        """Why, for people."""
+        return f"on {self.messages} messages: {self.error}" if self.messages else self.error
+
+
+class GuardStates:
+    """The files of a warehouse: one for each guard that fails."""
+
+    def __init__(self, files: Files, root: str) -> None:
+        """Read nothing yet."""
+        self._notes = Notes(files, f"{root}/{_STATES}", GuardState)
+
+    def put(self, state: GuardState) -> None:
+        """Note that a guard fails."""
+        self._notes.put(_hashed((state.topic, state.subscription)), state)
+
+    def drop(self, name: Name) -> None:
+        """The guard of a subscription does not fail."""
+        self._notes.drop(_hashed(name))
+
+    def all(self) -> dict[Name, GuardState]:
+        """All that fail, by topic and subscription."""
+        return {(each.topic, each.subscription): each for each in self._notes.all().values()}
+
+    def errors(self, guards: Mapping[Name, str | None]) -> dict[Name, str]:
+        """Why guards fail, of subscriptions that have these."""
+        noted = self.all() if any(guard is not None for guard in guards.values()) else {}
+        return {name: each.text for name, each in noted.items() if guards.get(name) == each.guard}
+
+
+def _hashed(name: Name) -> str:
+    """The name of the note of a subscription: a topic may have any characters."""
+    return sha256(json.dumps(name).encode()).hexdigest()[:32]

@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from pipeline.storage.texts import MAX_NAMES_BYTES, REPLACED
 from pipeline.worker.audience import Audience, Listener
@@ -150,6 +150,20 @@ def lives_of(joins: Iterable[tuple[Name, Joined]]) -> dict[Name, Incarnation]:
             lives[FORGOTTEN] = Incarnation(number, None, 0)
         change(lives, {} if left else {name: joined}, [name] if left else ())
     return lives
+
+
+CHANGES = "SELECT marker, first_ledger, topic, subscriptions, count FROM {rows} WHERE first_ledger IS NOT NULL"
+"""Rows of `segments`, for both Spark and DataFusion. Files without such a row are passed over by their statistics."""
+
+
+def lives_by(rows: Iterable[Mapping[str, Any]], last: int | None = None) -> dict[Name, Incarnation]:
+    """Every subscription's last life by the rows of `CHANGES`, up to a marker; None: up to the last one."""
+    passed = (row for row in rows if last is None or row["marker"] <= last)
+    return lives_of(
+        ((row["topic"], each["name"]), Joined(row["first_ledger"], each["tick_ms"], row["count"], each["life"]))
+        for row in sorted(passed, key=lambda row: (row["marker"], row["first_ledger"]))
+        for each in row["subscriptions"]
+    )
 
 
 def alive(lives: Mapping[Name, Incarnation]) -> dict[Name, Incarnation]:

@@ -13,11 +13,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.routes import NotInDriver
+from pipeline.config.stages import INGEST
+from pipeline.delta.logs.entries import Commit, newest
 from pipeline.delta.reading import messages
 from pipeline.delta.reading.messages import Bounds, MessageFile, MessageLog
 from pipeline.delta.warehouse import Warehouse, ask
+from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.storage import arrays
-from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, lives_of, next_lives
+from pipeline.subscriptions.incarnations import CHANGES, Incarnation, Joined, Name, alive, lives_by, next_lives
 from pipeline.worker.encode import ARROW
 from schemas import LEFT, MESSAGES, SEGMENTS
 
@@ -30,7 +33,6 @@ _FEW_LIVES = 1_000
 """Of subscriptions; no more than twice as many are held for nothing."""
 _DENSE = 1_000
 """Rows of a file for each segment that it spans, from which on they are taken to be in all of them."""
-_CHANGES = "SELECT marker, first_ledger, topic, subscriptions, count FROM {rows} WHERE first_ledger IS NOT NULL"
 
 
 @dataclass(frozen=True)
@@ -137,17 +139,52 @@ class Markers:
         return row["marker"] or 0, 0 if loaded is None else round(loaded.timestamp() * 1_000), row["next_ledger"] or 0
 
     def lives(self, last: int | None = None) -> dict[Name, Incarnation]:
-        """Every subscription's last life, up to a marker; None: up to the last one.
+        """Every subscription's last life, up to a marker; None: up to the last one."""
+        return lives_by(ask(self._warehouse, SEGMENTS, CHANGES, self._version), last)
 
-        Files without a marker of that kind are passed over by their statistics.
-        """
-        rows = ask(self._warehouse, SEGMENTS, _CHANGES, self._version)
-        passed = (row for row in rows if last is None or row["marker"] <= last)
-        return lives_of(
-            ((row["topic"], each["name"]), Joined(row["first_ledger"], each["tick_ms"], row["count"], each["life"]))
-            for row in sorted(passed, key=lambda row: (row["marker"], row["first_ledger"]))
-            for each in row["subscriptions"]
-        )
+
+class PresentIncarnations:
+    """The lives that markers tell of, up to a marker. Who left long ago is forgotten, and asked for by nobody.
+
+    Markers change only after the registry has. So they are looked at when the registry has moved, until ingest has seen
+    it move, and not otherwise.
+    """
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        """Nothing is read yet."""
+        self._warehouse = warehouse
+        self._markers = Markers(warehouse)
+        self._settled, self._seen = (-1, -1), -1
+        self._last: Commit | None = None
+        self._known: tuple[int, dict[Name, Incarnation]] = (-1, {})
+
+    def marker(self, registry: int) -> int:
+        """The number of the marker up to which ingest had said something of a version of the registry by now."""
+        settled, marker = self._settled
+        if registry <= settled:
+            return marker
+        # The commit first: what it and those before it say is then among the markers.
+        last = self._last_of_ingest()
+        marker, _, _ = self._markers.top()
+        if last is not None:
+            self._settled = (int(last.note["registry"]), marker)
+        return marker
+
+    def _last_of_ingest(self) -> Commit | None:
+        """Settle writes to the table, too: what was passed over once is not looked at again."""
+        seen, self._seen = self._seen, newest(self._warehouse.files, self._warehouse.path(SEGMENTS))
+        self._last = last_commit(self._warehouse, SEGMENTS, INGEST, seen) or self._last
+        return self._last
+
+    def at(self, marker: int, registered: Mapping[Name, object]) -> dict[Name, int]:
+        """The number of the present life of each registered subscription that ingest knows, up to a marker."""
+        return {name: life.number for name, life in self.incarnations(marker).items() if name in registered}
+
+    def incarnations(self, marker: int) -> Mapping[Name, Incarnation]:
+        """The present life of each subscription that ingest knows, up to a marker."""
+        if self._known[0] != marker:
+            self._known = (marker, alive(self._markers.lives(marker)))
+        return self._known[1]
 
 
 def _parked_by_files(

@@ -34,7 +34,7 @@ from pipeline.client.subscribing.subscriptions import Subscription, subscription
 from pipeline.client.tables.relations import longs_table, relation, table_of
 from pipeline.delta.deltars import open_table, query
 from pipeline.storage.files import Files
-from pipeline.subscriptions.guardstates import GuardStates
+from pipeline.subscriptions.guards import GuardStates
 from pipeline.subscriptions.incarnations import Incarnation, Name, Sought, alive
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark, read_mark

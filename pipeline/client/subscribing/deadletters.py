@@ -7,6 +7,8 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
+from deltalake import DeltaTable
+
 from pipeline.client.producing.inbox import Message, rows_of_messages
 from pipeline.config.errors import BadValue, PipelineError
 from pipeline.delta.deltars import NumberTaken, append, open_table, query, quoted
@@ -18,6 +20,7 @@ _SENDERS = """
     SELECT DISTINCT topic, subscription FROM t
     WHERE subscription <> '' AND {topic} IN (policies['dead_letter_topic'], topic || '-' || subscription || '-DLQ')
 """
+_COLUMNS = "topic, ledger_id, entry_id, message_key, properties, payload, publish_time"
 _AT_ONCE = 1_000
 """So many messages are read, and sent in one commit."""
 _ENTRY_BITS = 31
@@ -136,9 +139,7 @@ def dead_letters(root: str, topic: str, *, origin: Name | None = None, every: bo
     messages, senders = open_table(root, MESSAGES), _senders(root, topic)
     while True:
         behind = f"(ledger_id > {last[0]} OR ledger_id = {last[0]} AND entry_id > {last[1]})"
-        columns = "topic, ledger_id, entry_id, message_key, properties, payload"
-        sql = f"SELECT {columns} FROM t WHERE topic = {quoted(topic)} AND {behind} "  # noqa: S608 - quoted
-        found = query(f"{sql} ORDER BY ledger_id, entry_id LIMIT {_AT_ONCE}", t=messages)
+        found = _messages(messages, topic, f"{behind} ORDER BY ledger_id, entry_id LIMIT {_AT_ONCE}")
         letters = (each.of_senders(senders) for each in map(DeadLetter.of_row, found))
         yield from (each for each in letters if not each.origin or each.is_of(origin))
         if len(found) < _AT_ONCE:
@@ -165,12 +166,14 @@ def letters_of(root: str, topic: str, origin: Name, positions: Sequence[str]) ->
         NoWarehouse: the folder lacks a table.
     """
     named = f"properties['delayline.position'] IN ({', '.join(map(quoted, positions))})"
-    columns = "topic, ledger_id, entry_id, message_key, properties, payload, publish_time"
-    sql = f"SELECT {columns} FROM t WHERE topic = {quoted(topic)} AND {named}"  # noqa: S608 - quoted
-    for row in query(sql, t=open_table(root, MESSAGES)):
+    for row in _messages(open_table(root, MESSAGES), topic, named):
         letter = DeadLetter.of_row(row)
         if (letter.origin, letter.subscription) == origin:
             yield letter, row["publish_time"]
+
+
+def _messages(messages: DeltaTable, topic: str, which: str) -> list[dict[str, Any]]:
+    return query(f"SELECT {_COLUMNS} FROM t WHERE topic = {quoted(topic)} AND {which}", t=messages)  # noqa: S608 - quoted
 
 
 def put_back(root: str, topic: str, origin: Name, most: int | None = None) -> Iterator[int]:

@@ -16,7 +16,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink, last_commit
 from pipeline.maintenance.cutlogs import cut_log
 from pipeline.storage.arrays import arrow_schema
-from pipeline.subscriptions.presence import PresentIncarnations
+from pipeline.subscriptions.markers import PresentIncarnations
 from schemas import SEGMENTS
 from tests.support.client import new_warehouse
 

@@ -23,7 +23,7 @@ from pipeline.client.subscribing.topics import create_partitioned_topic, topic_p
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.storage.files import Files
-from pipeline.subscriptions.guardstates import GuardState, GuardStates
+from pipeline.subscriptions.guards import GuardState, GuardStates
 from pipeline.subscriptions.lines import Topics
 from pipeline.subscriptions.policies import Policies, TopicPolicies
 from schemas import HELD, MESSAGES, SUBSCRIPTIONS

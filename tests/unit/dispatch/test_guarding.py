@@ -23,8 +23,7 @@ from pipeline.dispatch.release import LOOKED_UP
 from pipeline.dispatch.searching import SEARCH_MS
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.storage.files import Files
-from pipeline.subscriptions.guards import NUMBER, SEEN, Guard, GuardFailed, Starting, opened, seen, text_of
-from pipeline.subscriptions.guardstates import GuardStates
+from pipeline.subscriptions.guards import NUMBER, SEEN, Guard, GuardFailed, GuardStates, Starting, opened, seen, text_of
 from pipeline.subscriptions.policies import Policies
 from schemas import MESSAGES, REDELIVERY
 from state.units import Ms
