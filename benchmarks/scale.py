@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pipeline.config.settings import SECOND_MS, LiveClock, Settings
-from pipeline.config.sizing import Place, choose, segment_for
+from pipeline.config.sizing import SizingInputs, choose, segment_for
 
 POSITION_BYTES, KEY_BYTES = 1.4, 90
 """Of the state: a position in a segment that has many, and a key beside its positions."""
@@ -140,7 +140,7 @@ class Plan:
     @property
     def chosen(self) -> dict[str, int]:
         """What a start chooses."""
-        place = Place(self.rate, segment_for(self.rate), self.executors, self.memory)
+        place = SizingInputs(self.rate, segment_for(self.rate), self.executors, self.memory)
         return {each.name: each.value for each in choose(place, Settings(), LiveClock(), set())}
 
     @property

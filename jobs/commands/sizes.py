@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from jobs.commands.durations import spell
 from pipeline.config.profiles import Profile, fitted
 from pipeline.config.session import PARTITIONS
-from pipeline.config.sizing import Choice, Place
+from pipeline.config.sizing import Choice, SizingInputs
 from pipeline.delta.tables import place
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.files import sync_files
@@ -28,7 +28,7 @@ def sized(warehouse: Warehouse, profile: Profile, echo: Callable[[str], None]) -
     return whole
 
 
-def lines(here: Place, choices: Sequence[Choice]) -> Iterator[str]:
+def lines(here: SizingInputs, choices: Sequence[Choice]) -> Iterator[str]:
     """For people: what sizes were chosen for, then each as a profile would state it, with its reason."""
     if not choices:
         return

@@ -61,7 +61,7 @@ class SettleBatch:
     cpu_ms: int = 0
 
 
-class Watch:
+class StageListener:
     """Who wants to know what the stages do; this one looks away.
 
     Its methods are called from the threads of the stages, so they answer at once and raise nothing.
@@ -102,7 +102,7 @@ class Watch:
         """
 
 
-NOBODY = Watch()
+NOBODY = StageListener()
 """Nobody watches."""
 
 
@@ -161,4 +161,4 @@ class Options:
     trigger: str | None = None
     upkeep: Upkeep | None = None
     observe: Observer = nobody
-    watch: Watch = NOBODY
+    watch: StageListener = NOBODY

@@ -13,7 +13,7 @@ from pipeline.config.errors import BadSetting
 from pipeline.config.options import Options, Watching
 from pipeline.config.session import Machine
 from pipeline.config.settings import DAY_MS, MINUTE_MS, SECOND_MS, LiveClock, Settings, Upkeep, check
-from pipeline.config.sizing import Choice, Place, choose
+from pipeline.config.sizing import Choice, SizingInputs, choose
 from pipeline.config.sources import Source, sources_of
 
 _WATCHED = ("metrics_port", "progress_log", "metrics_address")
@@ -67,7 +67,7 @@ def read_profile(path: Path) -> Profile:
     return Profile(machine, options, watching, stated, sources)
 
 
-def fitted(profile: Profile, place: Place) -> tuple[Profile, list[Choice]]:
+def fitted(profile: Profile, place: SizingInputs) -> tuple[Profile, list[Choice]]:
     """The profile with what it leaves open chosen for a place, and the choices."""
     options = profile.options
     choices = choose(place, options.settings, options.clock, profile.stated)

@@ -44,7 +44,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Place:
+class SizingInputs:
     """What sizes follow from.
 
     Attributes:
@@ -72,7 +72,7 @@ def segment_holds(rate: int, segment_ms: int) -> str:
     return f"{_count(positions)} positions at {rate:,} messages a second, about {size:,.1f} MB of state"
 
 
-def choose(place: Place, settings: Settings, clock: Clock, stated: AbstractSet[str]) -> list[Choice]:
+def choose(place: SizingInputs, settings: Settings, clock: Clock, stated: AbstractSet[str]) -> list[Choice]:
     """What is not stated, chosen. A choice that follows from another value takes that as it is stated.
 
     Args:
@@ -101,24 +101,24 @@ def memory_here() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _stores(place: Place) -> Choice:
+def _stores(place: SizingInputs) -> Choice:
     wanted = -(-place.rate // _STORE_RATE)
     why = f"one state store for {_STORE_RATE:,} messages a second, at most one a core; stays as at the first start"
     return Choice("session.partitions", min(wanted, place.cores), why)
 
 
-def _horizon(place: Place) -> Choice:
+def _horizon(place: SizingInputs) -> Choice:
     """An hour, or what the state can hold; it must hold what the clocks ask for next, and be loaded now and then."""
     most = _round(_span_of(_HORIZON_POSITIONS, place.rate))
     value = max(most, MINUTE_MS, 2 * place.segment_ms)
     return Choice("settings.horizon_ms", value, f"{_count(_messages_in(value, place.rate))} positions in the state")
 
 
-def _tasks(place: Place) -> Choice:
+def _tasks(place: SizingInputs) -> Choice:
     return Choice("settings.partitions", place.cores, "one task of a large sort for each core")
 
 
-def _driver_rows(place: Place) -> Choice:
+def _driver_rows(place: SizingInputs) -> Choice:
     rows = min(_MOST_DRIVER_ROWS, place.memory // (1_000 * _BYTES_A_DRIVER_ROW) * 1_000)
     why = f"small messages take {rows / 1_000_000:.1f} GB of the driver's {place.memory / 1e9:.1f} GB"
     return Choice("settings.driver_rows", rows, why)
@@ -131,7 +131,7 @@ def _max_bytes(driver_rows: int) -> Choice:
     return Choice("settings.max_bytes", rows * _LEAST_BYTES_A_ROW, why)
 
 
-def _step(place: Place, horizon_ms: int, resolution_ms: int) -> Choice:
+def _step(place: SizingInputs, horizon_ms: int, resolution_ms: int) -> Choice:
     most = _round(min(_span_of(_STEP_MESSAGES, place.rate), horizon_ms // _STEPS_AHEAD))
     value = max(most, _LEAST_STEP_MS, resolution_ms)
     why = f"{_count(_messages_in(value, place.rate))} messages a release, on the way back after an outage"

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 from pipeline.config.deltaspark import DeltaTable
 from pipeline.config.paths import is_s3
-from pipeline.config.sizing import DEFAULT_RATE, Place, memory_here
+from pipeline.config.sizing import DEFAULT_RATE, SizingInputs, memory_here
 from pipeline.delta import deltars
 from pipeline.delta.logs.entries import is_whole, log_files
 from pipeline.delta.logs.logstore import TableLog
@@ -86,14 +86,14 @@ def segment_ms(warehouse: Warehouse) -> int:
     return segment_ms_of(_properties(warehouse))
 
 
-def place(warehouse: Warehouse) -> Place:
+def place(warehouse: Warehouse) -> SizingInputs:
     """What the sizes of a warehouse follow from, in a session.
 
     Raises:
         BadSetting: the warehouse states a rate that is none, or no span of its segments.
     """
     properties, cores = _properties(warehouse), warehouse.spark.sparkContext.defaultParallelism
-    return Place(rate_of(properties), segment_ms_of(properties), cores, memory_here())
+    return SizingInputs(rate_of(properties), segment_ms_of(properties), cores, memory_here())
 
 
 def _properties(warehouse: Warehouse) -> dict[str, str]:

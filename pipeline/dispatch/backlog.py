@@ -61,7 +61,7 @@ class HeldFile:
 
 
 @dataclass(frozen=True)
-class Change:
+class BacklogChange:
     """What a batch does to the backlog; nothing is written yet.
 
     Attributes:
@@ -78,7 +78,7 @@ class Change:
         """Whether the backlog changes."""
         return bool(self.gone or self.held.num_rows)
 
-    def within(self, runs: pa.Table) -> tuple[pa.Table, Change, dict[Name, int]]:
+    def within(self, runs: pa.Table) -> tuple[pa.Table, BacklogChange, dict[Name, int]]:
         """Runs that were taken and not left out, less those that are more than may be handed over, which stay.
 
         Returns:
@@ -95,7 +95,7 @@ class Change:
             counts[topic, name] = counts.get((topic, name), 0) + share.positions
         return pa.concat_tables([rows_except(runs, own), handed]).combine_chunks(), self._with(as_held(stays)), counts
 
-    def with_again(self, undecided: pa.Table, postponed: pa.Table, now: int) -> Change:
+    def with_again(self, undecided: pa.Table, postponed: pa.Table, now: int) -> BacklogChange:
         """The change when some runs that were taken stay, because their guard cannot be evaluated on them.
 
         Args:
@@ -111,7 +111,7 @@ class Change:
         held = as_held(undecided.append_column(AGAIN, times))
         return self._with(pa.concat_tables([held, as_held(postponed)]))
 
-    def _with(self, runs: pa.Table) -> Change:
+    def _with(self, runs: pa.Table) -> BacklogChange:
         return replace(self, held=in_order(pa.concat_tables([self.held, runs])))
 
 
@@ -144,7 +144,7 @@ class Backlog:
 
     def split_by_allowance(
         self, runs: pa.Table, allowed: Mapping[Name, Allowance], lives: Mapping[Name, int]
-    ) -> tuple[pa.Table, Change]:
+    ) -> tuple[pa.Table, BacklogChange]:
         """Runs of a batch that are taken now, with those that come from the backlog; and what becomes of it.
 
         Args:
@@ -153,11 +153,11 @@ class Backlog:
             lives: the present life of each subscription; what is held for another one goes.
         """
         if not allowed:
-            return runs, Change()
+            return runs, BacklogChange()
         numbers = rows_of_subscriptions(runs, allowed)
         paths = self._wanted(allowed, lives)
         if not len(numbers) and not paths:
-            return runs, Change()
+            return runs, BacklogChange()
         old = _living(self._rows(paths), lives)
         own = pa.concat_tables(
             [old.take(pa.array(rows_of_subscriptions(old, allowed))), as_held(runs.take(pa.array(numbers)))]
@@ -167,9 +167,9 @@ class Backlog:
         concerned = {(topic, name) for topic, name, _ in counted(own)}
         bounds = {name: allowed[name] for name in allowed if name in concerned}
         passing = pa.concat_tables([rows_except(runs, numbers), taken.select(runs.column_names)]).combine_chunks()
-        return passing, Change(tuple(paths), in_order(pa.concat_tables([rest, stays])), bounds)
+        return passing, BacklogChange(tuple(paths), in_order(pa.concat_tables([rest, stays])), bounds)
 
-    def written(self, change: Change) -> HeldChange:
+    def written(self, change: BacklogChange) -> HeldChange:
         """Write the files of a change, which nobody sees yet."""
         files = self._sink.appender.put(
             change.held.slice(start, _ROWS) for start in range(0, change.held.num_rows, _ROWS)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.config.options import Observer, Watch
+from pipeline.config.options import Observer, StageListener
 from pipeline.config.timeline import Timeline
 from pipeline.config.wallclock import monotonic_ms
 from pipeline.delta.writing.oncewriter import Sink
@@ -60,7 +60,7 @@ class Publisher:
         self._lock, self._wake, self._ended = Lock(), Event(), Event()
         self._thread: Thread | None = None
         self._published_ms = 0
-        self.watch = Watch()
+        self.watch = StageListener()
         self.error: BaseException | None = None
 
     @property

@@ -22,7 +22,7 @@ from pipeline.delta.checkpoints import EVERYTHING_BEFORE, Offset
 from pipeline.delta.logs.entries import Commit, newest, oldest
 from pipeline.delta.warehouse import Warehouse, ask, frame_of
 from pipeline.delta.writing.oncewriter import Sink, last_commit
-from pipeline.dispatch.backlog import Backlog, Change, as_held, finish, hidden_since, taken_since
+from pipeline.dispatch.backlog import Backlog, BacklogChange, as_held, finish, hidden_since, taken_since
 from pipeline.dispatch.core.holding import in_order
 from pipeline.dispatch.plan import NOWHERE, source_of
 from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore, Visible
@@ -46,7 +46,7 @@ _PART_MS = MINUTE_MS
 
 
 @dataclass(frozen=True)
-class Held:
+class PreparedState:
     """What is noted on the shelf and not visible as a whole.
 
     Attributes:
@@ -64,7 +64,7 @@ class Held:
     lost: frozenset[int]
 
     @classmethod
-    def of(cls, shelf: PreparedStore, deliveries: Sink) -> "Held":
+    def of(cls, shelf: PreparedStore, deliveries: Sink) -> "PreparedState":
         """Look at the shelf, and at each file of a part that is not visible."""
         note = {} if deliveries.last is None else deliveries.last.note
         visible = Visible.of(note) if note else Visible()
@@ -103,7 +103,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RestoreScope:
     """What is looked for: what was released up to a place, and what left `held`, and is in no table and no note.
 
     Attributes:
@@ -123,7 +123,7 @@ class Wanted:
     begins: Mapping[Name, int] = field(default_factory=dict)
 
     @classmethod
-    def back_to(cls, upto: Offset, owner: str, batch: int, since_ms: int, begins: Mapping[Name, int]) -> "Wanted":
+    def back_to(cls, upto: Offset, owner: str, batch: int, since_ms: int, begins: Mapping[Name, int]) -> "RestoreScope":
         """Of each subscription as far back as its deliveries are there, and all that was released since a time.
 
         Of one that has none only what is not older than those of any other: what a pause held may be older than what
@@ -161,7 +161,7 @@ def restore(warehouse: Warehouse, settings: Settings) -> None:
         raise TableBehind(DISPATCH, PREPARED, held.visible.top, held.top)
     if held.broken:
         last = max(held.waiting, key=lambda each: each.source)
-        work.look(held, Wanted.back_to(last.source, last.owner, last.batch, held.since_ms, {}))
+        work.look(held, RestoreScope.back_to(last.source, last.owner, last.batch, held.since_ms, {}))
 
 
 def restore_all(warehouse: Warehouse, settings: Settings, furthest: Commit | None = None) -> Offset:
@@ -195,9 +195,9 @@ def restore_all(warehouse: Warehouse, settings: Settings, furthest: Commit | Non
         return NOWHERE
     upto = (newest(files, redelivery) + 1, EVERYTHING_BEFORE) if cut else upto
     if work.deliveries.last is None:
-        work.look(held, Wanted.back_to(upto, owner, batch, FIRST_INSTANT_MS, {}))
+        work.look(held, RestoreScope.back_to(upto, owner, batch, FIRST_INSTANT_MS, {}))
     else:
-        work.look(held, Wanted.back_to(upto, owner, batch, held.since_ms, work.begins()))
+        work.look(held, RestoreScope.back_to(upto, owner, batch, held.since_ms, work.begins()))
     return upto
 
 
@@ -227,18 +227,18 @@ class _Restoring:
         self._shelf = PreparedStore(self._files, warehouse.path(DELIVERIES))
         self.deliveries = Sink(warehouse, DELIVERIES, DISPATCH)
 
-    def held(self) -> Held:
+    def held(self) -> PreparedState:
         """Finish what the last batch on the shelf was to do to the table `held`; then say what is on the shelf."""
         finish(self._warehouse, self._shelf)
         self._shelf.sweep()
-        return Held.of(self._shelf, self.deliveries)
+        return PreparedState.of(self._shelf, self.deliveries)
 
     def begins(self) -> dict[Name, int]:
         """When the first delivery of each subscription was due that is there, ms UTC."""
         rows = ask(self._warehouse, DELIVERIES, _FIRST)
         return {(row["topic"], row["subscription"]): round(row["due"].timestamp() * 1_000) for row in rows}
 
-    def look(self, held: Held, wanted: Wanted) -> None:
+    def look(self, held: PreparedState, wanted: RestoreScope) -> None:
         """Hold what is looked for and found, so that dispatch decides again what comes of it.
 
         Nobody can tell what was handed over from what was left out: users may have deleted the rows that say so. When
@@ -254,19 +254,19 @@ class _Restoring:
             self.deliveries.commit([], wanted.owner, wanted.batch, shown)
             self.forget(held)
 
-    def _hold(self, runs: pa.Table, wanted: Wanted) -> None:
+    def _hold(self, runs: pa.Table, wanted: RestoreScope) -> None:
         """Hold runs, and note up to where dispatch has come."""
         backlog = Backlog(self._warehouse, Sink(self._warehouse, HELD, DISPATCH))
-        change = backlog.written(Change(held=in_order(as_held(runs))))
+        change = backlog.written(BacklogChange(held=in_order(as_held(runs))))
         since = hidden_since(self._warehouse, self.deliveries.last)
         backlog.commit(change, wanted.owner, wanted.batch, (None, wanted.upto), since)
 
-    def forget(self, held: Held) -> None:
+    def forget(self, held: PreparedState) -> None:
         """Drop the notes that were on the shelf."""
         for each in held.waiting:
             self._shelf.drop(each)
 
-    def _lacking(self, held: Held, wanted: Wanted) -> pa.Table:
+    def _lacking(self, held: PreparedState, wanted: RestoreScope) -> pa.Table:
         """A row of `redelivery` for each position that dispatch has taken and that is nowhere."""
         mark = read_mark(self._files, self._warehouse.root)
         taken_out = taken_since(self._warehouse, self.deliveries.last)
@@ -290,7 +290,7 @@ class _Restoring:
         mark = read_mark(self._files, self._warehouse.root)
         return lacking.where(f"NOT {_below(mark)}").select(REDELIVERY.schema.names).toArrow()
 
-    def _first_due(self, wanted: Wanted) -> int:
+    def _first_due(self, wanted: RestoreScope) -> int:
         """When the first of what may be wanted was due, ms UTC."""
         query = f"SELECT MIN(due_time) AS due FROM {{rows}} WHERE {wanted.where}"  # noqa: S608 - times
         (row,) = ask(self._warehouse, REDELIVERY, query)

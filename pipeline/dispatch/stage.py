@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.config.options import Options, Watch
+from pipeline.config.options import Options, StageListener
 from pipeline.config.routes import DRIVER, NotInDriver
 from pipeline.config.stages import DISPATCH
 from pipeline.config.timeline import timeline
@@ -28,7 +28,7 @@ from pipeline.delta.writing.batchcommits import BatchCommits
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch import release_spark
 from pipeline.dispatch.asking import Failed
-from pipeline.dispatch.backlog import Backlog, Change
+from pipeline.dispatch.backlog import Backlog, BacklogChange
 from pipeline.dispatch.closed import Closed, ClosedLog
 from pipeline.dispatch.core import expiry
 from pipeline.dispatch.core.expiry import LookUp
@@ -62,7 +62,7 @@ Rows: TypeAlias = pa.Table | DataFrame
 
 
 @dataclass(frozen=True)
-class Taken:
+class BatchResult:
     """What a batch takes.
 
     Attributes:
@@ -76,7 +76,7 @@ class Taken:
 
     release: Release | None
     left_out: Rows | None
-    change: Change
+    change: BacklogChange
     counts: Mapping[tuple[str, Who], int] = field(default_factory=dict)
     handed: Mapping[Name, int] = field(default_factory=dict)
     undecided: pa.Table | None = None
@@ -115,7 +115,7 @@ class Dispatch:
         self._warehouse, self._checkpoint = warehouse, checkpoint
         self._settings, self._observe = options.settings, options.observe
         self._timeline = timeline(options.clock)
-        self.watch = Watch()
+        self.watch = StageListener()
         self._registry, self._presence = Registry(warehouse), PresentIncarnations(warehouse)
         self._log, self._closed = MessageLog(warehouse), ClosedLog(warehouse)
         # Now, and not when the first message is due: the first look at the files of a table takes a job.
@@ -233,12 +233,12 @@ class Dispatch:
             self._backlog.commit(prepared.held, prepared.owner, prepared.batch, prepared.span, self.publisher.held_from)
             self._observe("dispatch.held", prepared.batch)
 
-    def _instant(self, took: Taken, batch_id: int) -> Ms:
+    def _instant(self, took: BatchResult, batch_id: int) -> Ms:
         """When a batch is released, ms UTC: of what was held that is when it is taken."""
         released = EPOCH if took.release is None else took.release.window.released_at
         return max(released, self._checkpoint.position(batch_id).instant) if took.change.gone else released
 
-    def _write(self, took: Taken, batch_id: int) -> tuple[Part, ...]:
+    def _write(self, took: BatchResult, batch_id: int) -> tuple[Part, ...]:
         """Write the files of the deliveries of a batch."""
         if took.release is None:
             return ()
@@ -247,7 +247,9 @@ class Dispatch:
         self._observe("dispatch.written", batch_id)
         return parts
 
-    def _taken(self, session: SparkSession | None, inputs: BatchInputs, batch_id: int) -> tuple[BatchInputs, Taken]:
+    def _taken(
+        self, session: SparkSession | None, inputs: BatchInputs, batch_id: int
+    ) -> tuple[BatchInputs, BatchResult]:
         """What a batch takes; what is guarded waits when its guard fails."""
         while True:
             try:
@@ -257,7 +259,7 @@ class Dispatch:
                     self._guards.failed(each, self._now(batch_id))
                     inputs = inputs.holding(each.name)
 
-    def _take(self, session: SparkSession | None, inputs: BatchInputs, batch_id: int) -> Taken:
+    def _take(self, session: SparkSession | None, inputs: BatchInputs, batch_id: int) -> BatchResult:
         """What a batch takes: in this process when that can be, else by Spark."""
         ends = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
         try:
@@ -275,10 +277,10 @@ class Dispatch:
             return self._take_by_spark(redelivery, inputs, batch_id)
         self.watch.routed(DISPATCH, DRIVER)
         self.watch.took(DISPATCH, runs.num_rows)
-        return Taken(release, left_out, change, _counts(gone), handed, pa.concat_tables(again))
+        return BatchResult(release, left_out, change, _counts(gone), handed, pa.concat_tables(again))
 
-    def _take_by_spark(self, runs: DataFrame, inputs: BatchInputs, batch_id: int) -> Taken:
-        change, names, held = Change(), {*inputs.allowed, *inputs.shapings}, None
+    def _take_by_spark(self, runs: DataFrame, inputs: BatchInputs, batch_id: int) -> BatchResult:
+        change, names, held = BacklogChange(), {*inputs.allowed, *inputs.shapings}, None
         gone, counts, handed = [], dict[tuple[str, Who], int](), dict[Name, int]()
         if names:
             # What policies say of runs is said of arrays.
@@ -298,7 +300,7 @@ class Dispatch:
         release = SparkRelease.of(runs, inputs.lives, self._log, inputs.closed, inputs.priorities)
         self.watch.took(DISPATCH, 0 if release is None else release.window.runs)
         left_out = None if left_out is None or left_out.isEmpty() else left_out
-        return Taken(release, left_out, change, counts, handed, held)
+        return BatchResult(release, left_out, change, counts, handed, held)
 
     def _split_left_out(
         self, runs: pa.Table, inputs: BatchInputs, batch_id: int, look_up: LookUp

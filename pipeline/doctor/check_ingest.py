@@ -27,7 +27,7 @@ _FEW = 20
 
 
 @dataclass
-class Taken:
+class NotedBatch:
     """A batch of ingest, by its notes: from a place of the inbox up to another, and the rows that it wrote.
 
     `looked`: it looked at versions that are no appends. `left` are files that it did not read, by version and path.
@@ -75,7 +75,7 @@ def accounted(look: Look) -> Iterator[Finding]:
         yield from _rows(look, [each for each in batches if known <= each.begin and each.end <= last], sorted(files))
 
 
-def _done(look: Look, batches: Sequence[Taken]) -> Place:
+def _done(look: Look, batches: Sequence[NotedBatch]) -> Place:
     """The end of what is in all tables: they were opened one after the other, after the checkpoint."""
     stage = look.stages[INGEST]
     place = stage.place(stage.committed) if stage.begun else None
@@ -83,14 +83,14 @@ def _done(look: Look, batches: Sequence[Taken]) -> Place:
     return max(each.begin for each in batches) if place is None else place
 
 
-def _batches(logs: Sequence[Log]) -> list[Taken]:
+def _batches(logs: Sequence[Log]) -> list[NotedBatch]:
     """Noted batches that moved on in the inbox."""
-    found: dict[tuple[str, int, Place], Taken] = {}
+    found: dict[tuple[str, int, Place], NotedBatch] = {}
     for table, log in zip((MESSAGES, REJECTED_INGEST), logs, strict=True):
         for version, commit in log.notes(INGEST, _MOST):
             begin, end = (_place(commit, name) for name in ("begin", "source"))
             left = frozenset((each[0], each[1]) for each in commit.note.get("left", ()))
-            fresh = Taken(begin, end, "told" in commit.note, left)
+            fresh = NotedBatch(begin, end, "told" in commit.note, left)
             batch = found.setdefault((commit.owner, commit.batch, end), fresh)
             batch.rows[table.name] = sum(rows_of(file) or 0 for file in log.added(version) or ())
     return list(found.values())
@@ -116,7 +116,7 @@ def _sent_again(inbox: Log) -> Iterator[object]:
         yield from (each["version"] for each in noted if each.get("appId") == SENT_AGAIN)
 
 
-def _no_appends(look: Look, inbox: Log, batches: Sequence[Taken], again: Collection[object]) -> Iterator[Finding]:
+def _no_appends(look: Look, inbox: Log, batches: Sequence[NotedBatch], again: Collection[object]) -> Iterator[Finding]:
     """Versions with rows that a stream passes over: what is new in them is taken in where it can be told."""
     entries = inbox.read(inbox.newest - _MOST, inbox.newest).items()
     found = (Change.of(version, actions) for version, actions in entries if version not in again)
@@ -145,7 +145,7 @@ def _listed(look: Look) -> dict[int, dict[str, str]]:
     return {int(each["version"]): each for each in properties if each.get("version", "").isdecimal()}
 
 
-def _files(batches: Sequence[Taken], files: Sequence[Added]) -> Iterator[Finding]:
+def _files(batches: Sequence[NotedBatch], files: Sequence[Added]) -> Iterator[Finding]:
     """Each file is in one batch."""
     found: dict[int, dict[int, int]] = {0: {}, 2: {}}
     begins = [each.begin for each in batches]
@@ -167,7 +167,7 @@ def _described(rows: dict[int, int]) -> str:
     return f"{sum(rows.values()):,} rows of versions {few}"
 
 
-def _rows(look: Look, batches: Sequence[Taken], files: Sequence[Added]) -> Iterator[Finding]:
+def _rows(look: Look, batches: Sequence[NotedBatch], files: Sequence[Added]) -> Iterator[Finding]:
     """As many rows went out of a batch as came in."""
     places, sums = [each.place for each in files], [0, *accumulate(each.rows for each in files)]
     lost = 0

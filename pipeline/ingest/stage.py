@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.config.options import Options, Watch
+from pipeline.config.options import Options, StageListener
 from pipeline.config.routes import DRIVER, FORM, NotInDriver
 from pipeline.config.session import compiled
 from pipeline.config.settings import MINUTE_MS
@@ -80,7 +80,7 @@ class Ingest:
         self._warehouse, self._checkpoint = warehouse, checkpoint
         self._settings, self._observe = options.settings, options.observe
         self._timeline = timeline(options.clock)
-        self.watch = Watch()
+        self.watch = StageListener()
         head = TableLog(warehouse.session, warehouse.path(INBOX)).head()
         check_columns(head)
         Limits(self._settings.max_payload_bytes, self._settings.max_delay_ms).put(warehouse.files, warehouse.root)

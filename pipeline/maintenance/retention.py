@@ -36,7 +36,7 @@ from pipeline.dispatch.backlog import taken_since
 from pipeline.dispatch.prepared import Visible
 from pipeline.maintenance.exemptions import COLUMNS, ExemptRows, Forgotten, OpenPositions, RetentionLimits, moves
 from pipeline.maintenance.readers import unread
-from pipeline.maintenance.rewrite import Expired, Look, Rewriting, rest, sift
+from pipeline.maintenance.rewrite import Expired, Rewriting, RowPredicate, rest, sift
 from pipeline.maintenance.unreleased import unreleased
 from pipeline.subscriptions.incarnations import alive
 from pipeline.subscriptions.markers import IngestMemory, Markers
@@ -163,7 +163,7 @@ def going(
         Expired(
             schemas.SEGMENTS,
             f"(last_due <= {until} OR marker < {mark.marker} AND first_ledger IS NULL)",
-            look=Look(("last_due", *COLUMNS), partial(_is_over, mark), gone.among if gone.before else None),
+            look=RowPredicate(("last_due", *COLUMNS), partial(_is_over, mark), gone.among if gone.before else None),
         ),
     ]
     if retained.closed is not None:
@@ -178,7 +178,7 @@ def going(
     left_out = Expired(
         schemas.REJECTED_DISPATCH,
         f"reason IN ({_REASONS}) AND due_time <= timestamp_millis({due})",
-        look=Look(("reason", "due_time"), partial(_was_left_out, due)),
+        look=RowPredicate(("reason", "due_time"), partial(_was_left_out, due)),
     )
     return [
         *found,

@@ -208,7 +208,7 @@ _NOTHING_EXEMPT = ExemptRows()
 
 
 @dataclass(frozen=True)
-class Look:
+class RowPredicate:
     """What tells that rows are old where limits do not.
 
     Attributes:
@@ -242,7 +242,7 @@ class Expired:
     limits: Mapping[str, int] = field(default_factory=dict)
     kept: OpenPositions = field(default_factory=OpenPositions)
     exempt: ExemptRows = field(default_factory=ExemptRows)
-    look: Look | None = None
+    look: RowPredicate | None = None
     batches: Collection[int] = ()
 
     @classmethod

@@ -65,7 +65,7 @@ begins with what `cursors` and `closed` say."""
 
 
 @dataclass(frozen=True)
-class Done:
+class TableMetrics:
     """What a round did to a table.
 
     Attributes:
@@ -135,7 +135,7 @@ def cut_logs(warehouse: Warehouse, upkeep: Upkeep, now_ms: int) -> Generator[str
                     yield table.name
 
 
-def maintain(warehouse: Warehouse, upkeep: Upkeep, now_ms: int, cut: Collection[str] = ()) -> Generator[Done]:
+def maintain(warehouse: Warehouse, upkeep: Upkeep, now_ms: int, cut: Collection[str] = ()) -> Generator[TableMetrics]:
     """One round over all tables; gives what was done.
 
     Args:
@@ -162,7 +162,7 @@ def maintain(warehouse: Warehouse, upkeep: Upkeep, now_ms: int, cut: Collection[
                 clearing = partial(vacuum, warehouse, table, upkeep.files_ms)
                 steps.take(table, VACUUMING, clearing, None)
             failed = tuple(steps.failed.get(table.name, ()))
-            yield Done(table.name, merged, into, deleted.get(table.name, 0), entries, failed)
+            yield TableMetrics(table.name, merged, into, deleted.get(table.name, 0), entries, failed)
 
 
 def own_session(spark: SparkSession) -> SparkSession:

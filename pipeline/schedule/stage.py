@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from pipeline.config.options import Observer, Watch
+from pipeline.config.options import Observer, StageListener
 from pipeline.config.routes import DRIVER, SETTING, SIZE
 from pipeline.config.session import kept
 from pipeline.config.settings import Settings
@@ -74,7 +74,7 @@ class Schedule:
     def __init__(self, warehouse: Warehouse, checkpoint: Log, settings: Settings, observe: Observer) -> None:
         """Look up once what the tables hold."""
         self._checkpoint, self._settings, self._observe = checkpoint, settings, observe
-        self.watch, self._few = Watch(), True
+        self.watch, self._few = StageListener(), True
         self.sinks = {t.name: Sink(warehouse, t, SCHEDULE, checkpoint.wrote) for t in COMMITS[SCHEDULE]}
 
     def __call__(self, released: DataFrame, batch_id: int) -> None:

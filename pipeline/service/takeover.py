@@ -27,7 +27,7 @@ from state.units import EPOCH
 
 
 @dataclass(frozen=True)
-class Past:
+class LastBatch:
     """A batch of a checkpoint that may be lost, as its commits tell it."""
 
     owner: str
@@ -60,7 +60,7 @@ def take_over_ingest(warehouse: Warehouse, options: Options) -> Origin:
         return Origin(instant=max(earlier, default=EPOCH))
     plan, addressed = Plan.of_note(furthest.note), last.get(schemas.SEGMENTS.name)
     if addressed is None or taken(furthest) > taken(addressed):
-        past = Past(furthest.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
+        past = LastBatch(furthest.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
         body = Ingest(warehouse, past, options)
         body(warehouse.session, furthest.batch)
     return Origin(*plan.source, max([plan.now, *earlier]), after=owners(last.values()))
@@ -80,7 +80,7 @@ def _accept_again(warehouse: Warehouse, options: Options) -> None:
                 lacking[commit.owner, commit.batch] = commit
     for commit in sorted(lacking.values(), key=taken):
         plan = Plan.of_note(commit.note)
-        past = Past(commit.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
+        past = LastBatch(commit.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
         body = Ingest(warehouse, past, options)
         body.write_again(warehouse.session, plan, commit.owner, commit.batch)
 
@@ -133,7 +133,7 @@ def take_over_dispatch(warehouse: Warehouse, options: Options) -> Origin:
         and (plan.source > done or holds_refused(warehouse, refused, plan.begin, options.settings.driver_rows))
     ):
         # It begins where the last one ended. When notes of batches between the two are lost, those are in it, too.
-        past = Past(refused.owner, Position(EPOCH, *min(plan.begin, done)), Position(EPOCH, *plan.source))
+        past = LastBatch(refused.owner, Position(EPOCH, *min(plan.begin, done)), Position(EPOCH, *plan.source))
         body = Dispatch(warehouse, past, options)
         body(warehouse.session, refused.batch)
         done = max(done, plan.source)

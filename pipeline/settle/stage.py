@@ -17,7 +17,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from pipeline.config.errors import SourceBehind
-from pipeline.config.options import Observer, SettleBatch, Settled, Watch
+from pipeline.config.options import Observer, SettleBatch, Settled, StageListener
 from pipeline.config.stages import SETTLE
 from pipeline.config.wallclock import thread_cpu_ms, wall_ms
 from pipeline.delta.logs.entries import newest
@@ -33,7 +33,7 @@ from pipeline.settle.core.events import (
 )
 from pipeline.settle.core.fold import Batch, Outcome, fold, followed, gone, idle, mute, refused_line, unheard
 from pipeline.settle.core.listener import Listener
-from pipeline.settle.core.opened import Opened
+from pipeline.settle.core.opened import CursorState
 from pipeline.settle.moves import Moves
 from pipeline.settle.plan import Plan, PlanFile, Upto, check_read, newest_of, reached, unfinished
 from pipeline.settle.sources import Source, refused_files
@@ -71,7 +71,7 @@ class Settle:
             SourceBehind: a table that it follows ends before what it has read of it.
         """
         self._warehouse, self._observe = warehouse, observe
-        self.watch = Watch()
+        self.watch = StageListener()
         self._files = warehouse.files
         self._registry, self._presence = Registry(warehouse), PresentIncarnations(warehouse)
         self._sources = {
@@ -88,7 +88,7 @@ class Settle:
         self._writes: Writes | None = None
         self._written: list[Plan] = []
         self._last = self._cursors.last
-        self._opened: dict[Name, Opened] = {}
+        self._opened: dict[Name, CursorState] = {}
         self._lines: Mapping[Name, RegistryLine] = {}
         # Until a batch is planned here, `inbox` may have letters of batches that are not in `cursors`.
         self._reported_all, self._may_be_sent = False, True
@@ -266,7 +266,7 @@ class Settle:
         times, cpu = (begun, wall_ms(), plan.now), thread_cpu_ms() - cpu
         self.watch.settled(SettleBatch(plan.batch, incoming.rows, *times, plan.events, refused, figures, cpu))
 
-    def _fresh(self, plan: Plan, held: Mapping[Name, Opened]) -> dict[Name, Listener]:
+    def _fresh(self, plan: Plan, held: Mapping[Name, CursorState]) -> dict[Name, Listener]:
         """Who acknowledges and is followed for the first time, by a batch that does not begin where another one ended.
 
         What was released to them since they asked may have been refused, or acknowledged, before it begins.
@@ -300,7 +300,7 @@ class Settle:
         return consumer_events(pa.concat_tables(rows), acknowledging, incoming) if rows else incoming
 
     def _happened(
-        self, plan: Plan, present: Mapping[Name, Listener], held: Mapping[Name, Opened]
+        self, plan: Plan, present: Mapping[Name, Listener], held: Mapping[Name, CursorState]
     ) -> defaultdict[Name, list[Event]]:
         """What was released and refused since; for those who are new, what was released since they asked, too."""
         found: defaultdict[Name, list[Event]] = defaultdict(list)
@@ -330,7 +330,9 @@ class Settle:
         self._lines = lines
         return [refused_line(name, f"{POLICY}: {reason}") for name, reason in wrong_since(lines, before)]
 
-    def _commit(self, plan: Plan, outcome: Outcome, held: Mapping[Name, Opened], gone: Iterable[Opened]) -> None:
+    def _commit(
+        self, plan: Plan, outcome: Outcome, held: Mapping[Name, CursorState], gone: Iterable[CursorState]
+    ) -> None:
         sent: Mapping[str, int] = {}
         if outcome.is_seen:
             # Of a checkpoint that is lost the commits still know what was begun.
@@ -345,7 +347,7 @@ class Settle:
         self._observe("settle.cursors", plan.batch)
 
 
-def _figures(opened: Opened, outcome: Outcome) -> Settled:
+def _figures(opened: CursorState, outcome: Outcome) -> Settled:
     """For those who watch."""
     done, counts = outcome.figures[opened.listener.name], opened.outstanding.counts
     names = opened.listener.name

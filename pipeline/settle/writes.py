@@ -24,7 +24,7 @@ from pipeline.delta.writing.batchcommits import BatchCommits
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.settle.core.fold import Outcome
 from pipeline.settle.core.listener import Listener
-from pipeline.settle.core.opened import Opened, Row
+from pipeline.settle.core.opened import CursorState, Row
 from pipeline.settle.letters import DeadLetters
 from pipeline.settle.plan import WRITTEN, Plan
 from pipeline.storage.arrays import arrow_schema
@@ -69,7 +69,7 @@ class Cursors:
         """Whether settle had something to follow after the last batch."""
         return self._sink.last is not None and bool(self._sink.last.note.get("follows"))
 
-    def restored(self, listeners: Mapping[Name, Listener]) -> dict[Name, Opened]:
+    def restored(self, listeners: Mapping[Name, Listener]) -> dict[Name, CursorState]:
         """What is open of subscriptions, as the table says it. One that it does not name has nothing yet.
 
         Raises:
@@ -88,15 +88,15 @@ class Cursors:
             blocks = newest.get(listener.incarnation, {})
             own = {block: data for block, (_, data) in blocks.items() if data is not None}
             if own:
-                found[name] = Opened.restored(listener, own)
+                found[name] = CursorState.restored(listener, own)
         return found
 
     def write(
         self,
         owner: str,
         plan: Plan,
-        held: Iterable[Opened],
-        gone: Iterable[Opened],
+        held: Iterable[CursorState],
+        gone: Iterable[CursorState],
         sent: Mapping[str, int] = _NOTHING_SENT,
         *,
         follows: bool = True,
@@ -127,7 +127,7 @@ class Cursors:
             self._added = 0
             self._shrink(plan, held)
 
-    def _shrink(self, plan: Plan, held: Iterable[Opened]) -> None:
+    def _shrink(self, plan: Plan, held: Iterable[CursorState]) -> None:
         """Put one file in the place of all, when most of what they hold is replaced."""
         version, files = self._live.look()
         if len(files) <= _FILES:

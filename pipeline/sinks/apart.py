@@ -19,14 +19,14 @@ from dataclasses import asdict, replace
 from threading import Event, Lock, Thread
 
 from pipeline.client.subscribing.subscriptions import subscriptions
-from pipeline.config.options import NOBODY, Watch
+from pipeline.config.options import NOBODY, StageListener
 from pipeline.config.paths import python_environment
 from pipeline.config.threads import panics_raised
 from pipeline.config.wallclock import monotonic_ms
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import newest
 from pipeline.sinks import program
-from pipeline.sinks.line import Line
+from pipeline.sinks.line import SinkConfig
 from pipeline.sinks.running import LOOK_REMOTE_S, LOOK_S, Share
 from pipeline.storage.files import Files
 from pipeline.subscriptions.sinkplaces import SinkPlaces
@@ -42,12 +42,12 @@ _PATIENCE_S = 20.0
 
 
 @contextmanager
-def publishing_apart(root: str, watch: Watch = NOBODY) -> Iterator[None]:
+def publishing_apart(root: str, watch: StageListener = NOBODY) -> Iterator[None]:
     """Publish for the sinks of a warehouse while the block runs. Where only Hadoop reaches, there are none."""
     if Files().readable(root) is None:
         yield
         return
-    keeper = Keeper(root, watch)
+    keeper = SinkSupervisor(root, watch)
     keeper.start()
     try:
         yield
@@ -55,7 +55,7 @@ def publishing_apart(root: str, watch: Watch = NOBODY) -> Iterator[None]:
         keeper.stop()
 
 
-class Child:
+class SinkProcess:
     """A process for some sinks.
 
     Attributes:
@@ -63,7 +63,7 @@ class Child:
         beginning: the sink that begins; None: none does, or all begin at once.
     """
 
-    def __init__(self, root: str, share: Share, watch: Watch) -> None:
+    def __init__(self, root: str, share: Share, watch: StageListener) -> None:
         """Start nothing yet."""
         self._root, self._share, self._watch = root, share, watch
         self._lock, self._ended = Lock(), False
@@ -127,16 +127,16 @@ class Child:
             self._watch.sink_late(topic, subscription, None)
 
 
-class Keeper:
+class SinkSupervisor:
     """Keeps processes running, from when a subscription has a sink for the first time."""
 
-    def __init__(self, root: str, watch: Watch) -> None:
+    def __init__(self, root: str, watch: StageListener) -> None:
         """Start nothing yet."""
         self._root, self._watch, self._files = root, watch, Files()
         self._look_s, self._seen = LOOK_S if self._files.local(root) is not None else LOOK_REMOTE_S, -1
         self._places = SinkPlaces(self._files, root)
         self._ended, self._lock = Event(), Lock()
-        self._children, self._threads = dict[str | None, Child](), dict[str | None, Thread]()
+        self._children, self._threads = dict[str | None, SinkProcess](), dict[str | None, Thread]()
 
     @property
     def pid(self) -> int | None:
@@ -220,7 +220,7 @@ class Keeper:
                 version = newest(self._files, path_of(self._root, SUBSCRIPTIONS), self._seen)
                 if version == self._seen:
                     return False
-                if any(map(Line.of, subscriptions(self._root))) or self._places.names():
+                if any(map(SinkConfig.of, subscriptions(self._root))) or self._places.names():
                     return True
                 self._seen = version
         except Exception as error:  # noqa: BLE001 - a store that does not answer; it is asked again
@@ -233,7 +233,7 @@ class Keeper:
             if self._ended.is_set():
                 return "", None
             without = sorted(name for name in self._threads if name is not None) if only is None else []
-            child = Child(self._root, Share(only, without, one_by_one=one_by_one), self._watch)
+            child = SinkProcess(self._root, Share(only, without, one_by_one=one_by_one), self._watch)
             self._children[only] = child
         return _said(child.run()), only or child.beginning
 

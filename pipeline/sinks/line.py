@@ -14,7 +14,7 @@ from pipeline.subscriptions.sinkplaces import SinkPlace
 
 
 @dataclass(frozen=True)
-class Line:
+class SinkConfig:
     """A sink of the registry.
 
     Attributes:
@@ -33,7 +33,7 @@ class Line:
     refused: str = STOP
 
     @classmethod
-    def of(cls, line: Subscription) -> Line | None:
+    def of(cls, line: Subscription) -> SinkConfig | None:
         """From the registry; None: the subscription has no sink."""
         policies = line.policies
         return (

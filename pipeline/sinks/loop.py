@@ -19,8 +19,8 @@ from pipeline.config.errors import SinkPlaceGone
 from pipeline.config.threads import panics_raised
 from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.delta.deltars import append, rows_of
-from pipeline.sinks.line import Line
-from pipeline.sinks.taking import Taking
+from pipeline.sinks.line import SinkConfig
+from pipeline.sinks.taking import DeliveryFetcher
 from pipeline.sinks.topic import Connect, PlaceForgotten, Refused, Row, Topic
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.destination import Destination
@@ -72,7 +72,7 @@ class SinkLoop:
         self,
         root: str,
         table: str,
-        line: Line,
+        line: SinkConfig,
         places: SinkPlaces,
         connect: Connect,
         most: int = 1 << 30,
@@ -102,7 +102,7 @@ class SinkLoop:
         self._sent: Place | None = None
         self._published, self._noted_ms, self._committed_ms = self._noted.published, 0, 0
         self._topic: Topic | None = None
-        self._taking: Taking | None = None
+        self._taking: DeliveryFetcher | None = None
         self.version = self._noted.version
         self._found: Sequence[Row] = ()
         self._few: int | None = None
@@ -228,11 +228,11 @@ class SinkLoop:
     def _most_of(self, topic: Topic) -> int:
         return min(self._most, topic.most)
 
-    def _look(self, taking: Taking, now: int, most: int) -> None:
+    def _look(self, taking: DeliveryFetcher, now: int, most: int) -> None:
         taking.look(now, most)
         self._looked_ms, self.version = monotonic_ms(), taking.version
 
-    def _connected(self) -> tuple[Topic, Taking]:
+    def _connected(self) -> tuple[Topic, DeliveryFetcher]:
         if self._topic is None or self._taking is None:
             self._topic = self._connect(self._to, self._producer, self.name)
             place, passed = self._begin(self._topic), self._topic.passed
@@ -244,7 +244,7 @@ class SinkLoop:
             self._place = place if taken is None else max(place, taken.place)
             wanted = {"topic": self._line.topic, "subscription": self._line.subscription}
             columns = [*self._topic.columns, *(_IDENTITY if self._few is not None else ())]
-            self._taking = Taking(self._root, wanted, columns, self._place, passed, epoch, self._left)
+            self._taking = DeliveryFetcher(self._root, wanted, columns, self._place, passed, epoch, self._left)
             if not self._taking.goes_on:
                 raise self._gone("it has published more than `deliveries` or its notes say; they were set back")
             self._committed_ms = monotonic_ms()
@@ -263,7 +263,7 @@ class SinkLoop:
             self._note(replace(self._noted, begun=True))
         return place
 
-    def _moved(self, topic: Topic, taking: Taking, count: int) -> None:
+    def _moved(self, topic: Topic, taking: DeliveryFetcher, count: int) -> None:
         self._published += count
         since_ms, moved = monotonic_ms() - self._noted_ms, self._published - self._noted.published
         due = moved and not topic.keeps_place and (since_ms >= _CONFIRMED_MS or moved >= _CONFIRMED)
@@ -273,7 +273,7 @@ class SinkLoop:
                 taking.tidy()
             self._note(self._now(None))
 
-    def _confirm(self, topic: Topic, taking: Taking) -> None:
+    def _confirm(self, topic: Topic, taking: DeliveryFetcher) -> None:
         topic.confirm()
         if self._sent is not None:
             taking.published(self._sent)

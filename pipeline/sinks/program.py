@@ -16,13 +16,13 @@ from contextlib import suppress
 from threading import Lock
 from typing import TextIO
 
-from pipeline.config.options import Watch
+from pipeline.config.options import StageListener
 from pipeline.sinks.running import Share, publishing
 
 LATE, BEGINS, LOGGED = "late", "begins", "log"
 
 
-class _Teller(Watch, logging.Handler):
+class _Teller(StageListener, logging.Handler):
     """Tells the parent what a sink's watcher and a logger are told here."""
 
     def __init__(self, out: TextIO) -> None:

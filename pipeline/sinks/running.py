@@ -12,14 +12,14 @@ from threading import Event
 from deltalake import DeltaTable
 
 from pipeline.client.subscribing.subscriptions import active, unclear
-from pipeline.config.options import NOBODY, Watch
+from pipeline.config.options import NOBODY, StageListener
 from pipeline.config.settings import Settings
 from pipeline.config.threads import beside, panics_raised
 from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import newest
 from pipeline.sinks.kafka import KafkaTopic
-from pipeline.sinks.line import Line
+from pipeline.sinks.line import SinkConfig
 from pipeline.sinks.loop import PATIENCE_S, SinkLoop
 from pipeline.sinks.pulsar import PulsarTopic
 from pipeline.sinks.topic import Connect, Topic
@@ -91,7 +91,7 @@ Begins = Callable[[str | None], None]
 
 def publishing(
     root: str,
-    watch: Watch = NOBODY,
+    watch: StageListener = NOBODY,
     connect: Connect | None = None,
     share: Share = ALL,
     begins: Begins = lambda _: None,
@@ -105,12 +105,12 @@ def publishing(
 class Sinks:
     """Follows the registry."""
 
-    def __init__(self, root: str, watch: Watch, connect: Connect, share: Share, begins: Begins) -> None:
+    def __init__(self, root: str, watch: StageListener, connect: Connect, share: Share, begins: Begins) -> None:
         """Look at nothing yet."""
         self._share, self._begins = share, begins
         self._root, self._watch, self._connect, self._files = root, watch, connect, Files()
         self._places, self._seen = SinkPlaces(self._files, root), -1
-        self._running: dict[Line, SinkLoop] = {}
+        self._running: dict[SinkConfig, SinkLoop] = {}
         here = self._files.local(root) is not None
         self._look_s, self._pause_s = (LOOK_S, _PAUSE_S) if here else (LOOK_REMOTE_S, _PAUSE_REMOTE_S)
 
@@ -132,7 +132,7 @@ class Sinks:
             return
         registry = open_table(self._root, SUBSCRIPTIONS)
         table = str(open_table(self._root, DELIVERIES).metadata().id)
-        lines, noted = (line for line in map(Line.of, active(registry)) if line is not None), self._places.all()
+        lines, noted = (line for line in map(SinkConfig.of, active(registry)) if line is not None), self._places.all()
         names = {line: name for line in lines if self._share.has(name := line.name(table, noted))}
         wanted = set(names)
         self._end(set(self._running) - wanted)
@@ -166,7 +166,7 @@ class Sinks:
         for line, loop in self._running.items():
             self._watch.sink_late(line.topic, line.subscription, late_s(self._files, table, loop.version, now_ms))
 
-    def _end(self, lines: set[Line]) -> None:
+    def _end(self, lines: set[SinkConfig]) -> None:
         # All at once: one that waits for its broker is not to keep the others from it.
         for line in lines:
             self._running[line].end()

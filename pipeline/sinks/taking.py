@@ -19,7 +19,7 @@ from pipeline.subscriptions.sinkplaces import Epoch, LogPlace, Place, TakenUp, T
 from schemas import DELIVERIES
 
 
-class Taking:
+class DeliveryFetcher:
     """What is to be published for a subscription, from a place on.
 
     Attributes:

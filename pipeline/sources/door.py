@@ -44,7 +44,7 @@ NO_PROPERTIES = "CAST(map() AS MAP<STRING, STRING>)"
 """Properties with nothing in them, in SQL."""
 
 
-class Door(ABC):
+class SourceConnector(ABC):
     """An outside system. Each method may be called again after any of them has failed.
 
     Attributes:
@@ -130,7 +130,7 @@ class Door(ABC):
         """How many rows are yet to be read, by what Spark says of the stream in a progress; or why nobody knows."""
 
 
-class TopicDoor(Door):
+class TopicDoor(SourceConnector):
     """A topic of a broker."""
 
     def __init__(self, source: Source) -> None:
@@ -180,7 +180,7 @@ _KINDS: Mapping[str, tuple[tuple[type[DataType], ...], str]] = {
 class InboxRows:
     """The expressions of one source."""
 
-    def __init__(self, source: Source, door: Door) -> None:
+    def __init__(self, source: Source, door: SourceConnector) -> None:
         """Take what the profile states, and the door's own for the rest."""
         self._source, self._derived = source, dict(door.derived)
         self._expressions = dict(door.defaults) | source.expressions

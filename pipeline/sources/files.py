@@ -26,7 +26,7 @@ from pipeline.config.jvm import java_class
 from pipeline.config.paths import local_path, one_spelling
 from pipeline.config.sources import EARLIEST, MOST_ROWS, Source
 from pipeline.delta.checkpoints import Checkpoint
-from pipeline.sources.door import Door, Place, first_line
+from pipeline.sources.door import Place, SourceConnector, first_line
 from pipeline.storage.files import Files
 
 _LOG = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ _BATCH_BYTES = 256 << 20
 """Of files that one batch takes; a file is never divided."""
 
 
-class FileSource(Door):
+class FileSource(SourceConnector):
     """A folder."""
 
     position = "concat('in ', input_file_name())"
@@ -140,7 +140,7 @@ class FileSource(Door):
             raise BadSetting(source.field("max_rows"), source.max_rows, allowed)
 
     def check(self, spark: SparkSession) -> None:
-        """See `Door`."""
+        """See `SourceConnector`."""
         settings = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - the object of the JVM
         try:
             path = java_class(spark, "org.apache.hadoop.fs.Path")(self._path)
@@ -151,7 +151,7 @@ class FileSource(Door):
             raise BadSetting(self._field, self._path, "a folder that is there")
 
     def latest(self, spark: SparkSession) -> Place:  # noqa: ARG002 - a door is asked with the session
-        """See `Door`.
+        """See `SourceConnector`.
 
         Raises:
             BadSetting: always. Spark's stream begins with the files that are there.
@@ -161,7 +161,7 @@ class FileSource(Door):
         )
 
     def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:  # noqa: ARG002 - the checkpoint says it
-        """See `Door`."""
+        """See `SourceConnector`."""
         ours = {"maxBytesPerTrigger": str(_BATCH_BYTES), "maxFileAge": _ANY_AGE}
         try:
             found: DataFrame = self._reader(spark.readStream).options(**ours).load(self._path)
@@ -173,7 +173,7 @@ class FileSource(Door):
     def taken(
         self, rows: DataFrame, begin: Place | None, end: Place, checkpoint: Checkpoint
     ) -> tuple[DataFrame, Sequence[str]]:
-        """See `Door`. A link that leads out of the folder is not followed: who may write there would read as we do."""
+        """See `SourceConnector`. A link that leads out of the folder is not followed."""
         here = local_path(self._path)
         if here is None:
             return rows, ()
@@ -190,14 +190,14 @@ class FileSource(Door):
         return kept.select(*rows.columns), [f"{_local(each)} {problem}" for each in sorted(outside)]
 
     def tidy(self, files: Files, checkpoint: Checkpoint) -> None:
-        """See `Door`. Names of files that are gone go."""
+        """See `SourceConnector`. Names of files that are gone go."""
         forget_gone(files, checkpoint)
 
     def _reader(self, reader: Any) -> Any:  # noqa: ANN401 - of rows, or of a stream
         return reader.format(self._format).options(**self._options).schema(str(self._source.columns))
 
     def behind(self, progress: Mapping[str, Any]) -> int | str:  # noqa: ARG002 - a progress tells no rows
-        """See `Door`."""
+        """See `SourceConnector`."""
         return "files that are not read yet are not opened to be counted"
 
 

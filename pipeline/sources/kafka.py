@@ -134,11 +134,11 @@ class KafkaSource(TopicDoor):
         self._connected: Any = None
 
     def check(self, spark: SparkSession) -> None:
-        """See `Door`."""
+        """See `SourceConnector`."""
         self._partitions(spark)
 
     def identity(self, spark: SparkSession) -> str | None:
-        """See `Door`. The connection for it is kept, as it is asked with each batch."""
+        """See `SourceConnector`. The connection for it is kept, as it is asked with each batch."""
         if self._kept is None:
             self._kept = ExitStack()
             self._connected = self._kept.enter_context(self._admin(spark))
@@ -153,13 +153,13 @@ class KafkaSource(TopicDoor):
         )
 
     def close(self) -> None:
-        """See `Door`."""
+        """See `SourceConnector`."""
         kept, self._kept = self._kept, None
         if kept is not None:
             kept.close()
 
     def latest(self, spark: SparkSession) -> Place:
-        """See `Door`. A transaction that is open lies behind it."""
+        """See `SourceConnector`. A transaction that is open lies behind it."""
         with self._admin(spark) as admin:
             found = java_class(spark, "java.util.HashMap")()
             spec = java_class(spark, "org.apache.kafka.clients.admin.OffsetSpec").latest()
@@ -171,7 +171,7 @@ class KafkaSource(TopicDoor):
             return {self._from.topic: {str(each.partition()): offsets[each].offset() for each in offsets}}
 
     def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:
-        """See `Door`. A partition that was not there when the place was noted begins with its first row.
+        """See `SourceConnector`. A partition that was not there when the place was noted begins with its first row.
 
         Raises:
             SourcePlaceGone: another topic was read under this name.
@@ -195,11 +195,11 @@ class KafkaSource(TopicDoor):
             raise NoSourceConnector(self._field, KAFKA) from error
 
     def count(self, begin: Place, end: Place) -> int | None:
-        """See `Door`. Records that say how a transaction ended are counted, too."""
+        """See `SourceConnector`. Records that say how a transaction ended are counted, too."""
         return _less(end, begin)
 
     def behind(self, progress: Mapping[str, Any]) -> int | str:
-        """See `Door`."""
+        """See `SourceConnector`."""
         latest, end = progress.get("latestOffset"), progress.get("endOffset")
         return _less(latest, end) if isinstance(latest, dict) and isinstance(end, dict) else NOTHING_YET
 

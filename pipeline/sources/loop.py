@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.config.errors import SourcePlaceGone
-from pipeline.config.options import Observer, Options, Watch
+from pipeline.config.options import Observer, Options, StageListener
 from pipeline.config.routes import DRIVER, SIZE
 from pipeline.config.session import compiled
 from pipeline.config.settings import DAY_MS
@@ -40,7 +40,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.datafiles import DataFile, size_of
 from pipeline.delta.writing.datafiles import rows as rows_of
 from pipeline.delta.writing.oncewriter import Sink
-from pipeline.sources.door import Door, InboxRows, Place, first_line
+from pipeline.sources.door import InboxRows, Place, SourceConnector, first_line
 from pipeline.storage.files import Files
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.sourcenotes import SourceNotes, SourceState, source_states
@@ -48,7 +48,7 @@ from schemas import INBOX
 
 _LOG = logging.getLogger(__name__)
 NOTE, OF = "read", "of"
-"""The names under which a commit says how far the source is read, and which one that was (`Door.identity`)."""
+"""The names under which a commit says how far a source is read, and which one that is (`SourceConnector.identity`)."""
 _DRIVER_ROWS, _DRIVER_BYTES = 10_000, 64 << 20
 """Batches up to this are appended by this process, larger ones by Spark."""
 _BEFORE_THE_FIRST = -1
@@ -64,10 +64,10 @@ class Batches:
         self,
         warehouse: Warehouse,
         source: Source,
-        door: Door,
+        door: SourceConnector,
         mapping: InboxRows,
         observe: Observer,
-        watch: Watch,
+        watch: StageListener,
     ) -> None:
         """Look up how far the source was read. The only look-up of the query's life.
 
@@ -191,7 +191,7 @@ _PATIENCE_S = 15.0
 class SourceLoop:
     """A source of a warehouse."""
 
-    def __init__(self, warehouse: Warehouse, source: Source, door: Door, options: Options) -> None:
+    def __init__(self, warehouse: Warehouse, source: Source, door: SourceConnector, options: Options) -> None:
         """Nothing is read yet.
 
         Args:

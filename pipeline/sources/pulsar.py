@@ -65,7 +65,7 @@ class PulsarSource(TopicDoor):
             raise BadSetting(source.field("admin"), error.value, error.allowed) from error
 
     def check(self, spark: SparkSession) -> None:  # noqa: ARG002 - a door is asked with the session
-        """See `Door`."""
+        """See `SourceConnector`."""
         with self._partitions() as (client, partitions):
             for each in partitions:
                 # The process before may not have left yet: the subscription is there then, and the query waits for it.
@@ -73,7 +73,7 @@ class PulsarSource(TopicDoor):
                     kept(client, each, self._subscription, self._source.start).close()
 
     def latest(self, spark: SparkSession) -> Place:  # noqa: ARG002 - a door is asked with the session
-        """See `Door`. Only the subscription's consumer tells the last message of a partition."""
+        """See `SourceConnector`. Only the subscription's consumer tells the last message of a partition."""
         with self._partitions() as (client, partitions):
             found = dict[str, str]()
             for each in partitions:
@@ -96,7 +96,7 @@ class PulsarSource(TopicDoor):
             client.close()
 
     def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:
-        """See `Door`. A partition that was not there when the place was noted begins with its first message."""
+        """See `SourceConnector`. A partition that is new since the place was noted begins with its first message."""
         options = {"service": self._service, "topic": self._from.topic, "subscription": self._subscription}
         options["max_rows"] = str(min(self._source.max_rows, _MOST_ROWS))
         if after is not None:
@@ -107,13 +107,13 @@ class PulsarSource(TopicDoor):
         return spark.readStream.format(PulsarStream.name()).options(**options).load()
 
     def count(self, begin: Place, end: Place) -> int | None:
-        """See `Door`."""
+        """See `SourceConnector`."""
         return sum(count_of(place) - count_of(begin.get(partition, "0")) for partition, place in end.items())
 
     def behind(self, progress: Mapping[str, Any]) -> int | str:
-        """See `Door`. The client says only whether there is more; the REST interface counts, and is asked now and then.
+        """See `SourceConnector`. A batch of a producer counts as one.
 
-        A batch of a producer counts as one.
+        The client says only whether there is more. The REST interface counts, and is asked now and then.
         """
         end = progress.get("endOffset")
         if self._admin is None:

@@ -10,14 +10,14 @@ from pipeline.config.options import Options
 from pipeline.config.session import KAFKA
 from pipeline.config.sources import Source
 from pipeline.delta.warehouse import Warehouse
-from pipeline.sources.door import Door
+from pipeline.sources.door import SourceConnector
 from pipeline.sources.files import FORMATS, FileSource
 from pipeline.sources.kafka import KafkaSource
 from pipeline.sources.loop import SourceLoop
 from pipeline.sources.pulsar import PulsarSource
 from pipeline.sources.table import DeltaSource
 
-DOORS: Mapping[str, Callable[[Source], Door]] = {
+DOORS: Mapping[str, Callable[[Source], SourceConnector]] = {
     "kafka": KafkaSource,
     "pulsar": PulsarSource,
     "pulsar+ssl": PulsarSource,
@@ -29,7 +29,7 @@ PACKAGES = {"kafka": KAFKA}
 """What Spark needs for a door, as Maven names it."""
 
 
-def door_of(source: Source) -> Door:
+def door_of(source: Source) -> SourceConnector:
     """The door that an address names.
 
     Raises:

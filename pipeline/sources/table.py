@@ -22,7 +22,7 @@ from pipeline.delta.logs.entries import between, entry, newest, reaches_back, ro
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.streams.log import TableFiles
 from pipeline.delta.warehouse import Warehouse
-from pipeline.sources.door import NOTHING_YET, Door, Place
+from pipeline.sources.door import NOTHING_YET, Place, SourceConnector
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from schemas import Table
@@ -78,7 +78,7 @@ _ALL_BYTES = 256 << 20
 """Of files that one batch takes; a file is never divided."""
 
 
-class DeltaSource(Door):
+class DeltaSource(SourceConnector):
     """A table. Columns that are named as in `inbox` are taken as they are."""
 
     position = "'in a row of the table'"
@@ -91,7 +91,7 @@ class DeltaSource(Door):
         self._files: Files | None = None
 
     def check(self, spark: SparkSession) -> None:
-        """See `Door`."""
+        """See `SourceConnector`."""
         self._files = session_files(spark)
         try:
             newest(self._files, self._path)
@@ -99,11 +99,11 @@ class DeltaSource(Door):
             raise BadSetting(self._source.field("address"), self._path, "the folder of a Delta table") from error
 
     def latest(self, spark: SparkSession) -> Place:
-        """See `Door`."""
+        """See `SourceConnector`."""
         return {"reservoirVersion": newest(session_files(spark), self._path) + 1, "index": EVERYTHING_BEFORE}
 
     def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:
-        """See `Door`."""
+        """See `SourceConnector`."""
         place = Position(EPOCH, 0, EVERYTHING_BEFORE) if after is None else Position(EPOCH, *_offset(after))
         if not reaches_back(session_files(spark), self._path, place.version - 1):
             raise SourcePlaceGone(
@@ -144,7 +144,7 @@ class DeltaSource(Door):
         end: Place,
         checkpoint: Checkpoint,  # noqa: ARG002 - the places say it
     ) -> tuple[DataFrame, Sequence[str]]:
-        """See `Door`. Delta's streams pass over a version that took rows out, with all that it added."""
+        """See `SourceConnector`. Delta's streams pass over a version that took rows out, with all that it added."""
         spark, left_out = rows.sparkSession, list[str]()
         first = (0, EVERYTHING_BEFORE) if begin is None else _offset(begin)
         for change in changes(session_files(spark), self._path, first, _offset(end), rows.columns):
@@ -156,11 +156,11 @@ class DeltaSource(Door):
         return rows, left_out
 
     def count(self, begin: Place, end: Place) -> int | None:
-        """See `Door`."""
+        """See `SourceConnector`."""
         return self._rows(_offset(begin), _offset(end))
 
     def behind(self, progress: Mapping[str, Any]) -> int | str:
-        """See `Door`."""
+        """See `SourceConnector`."""
         end = progress.get("endOffset")
         if self._files is None or not isinstance(end, dict):
             return NOTHING_YET

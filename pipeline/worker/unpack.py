@@ -55,7 +55,7 @@ def listeners(owner: str) -> tuple[Listener, ...]:
     return tuple(Listener(topic, name, int(life), int(count), order, cause) for name, life in each)
 
 
-def heard(answers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def fan_out(answers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Answers, once for each subscription that shares their index: what its `owner` says, and their other columns."""
     for rows in answers:
         owners, lengths = rows.column("owner").to_pylist(), pc.binary_length(rows.column("runs")).to_pylist()
@@ -81,7 +81,7 @@ class Refusals:
 
     def __call__(self, answers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows of `pipeline.worker.release.RELEASE` in, for `mapInArrow`."""
-        for rows in heard(answers):
+        for rows in fan_out(answers):
             yield pa.RecordBatch.from_pylist([self._row(each) for each in rows.to_pylist()], schema=_REFUSED)
 
     def _row(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class Unpacker:
 
     def of_owners(self, answers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same of answers that name the owner of their index."""
-        return self(heard(answers))
+        return self(fan_out(answers))
 
     def _rows(
         self, same: dict[str, pa.Array], ledgers: IntArray, firsts: IntArray, lasts: IntArray, dues: IntArray

@@ -21,7 +21,7 @@ from pipeline.client.subscribing.subscriptions import Subscription, subscribe, u
 from pipeline.config.settings import DAY_MS, HOUR_MS, SECOND_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import append, open_table, query, rows_of
-from pipeline.maintenance.rounds import Done, maintain
+from pipeline.maintenance.rounds import TableMetrics, maintain
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, DELIVERIES, TABLES
 from tests.support.maintained import vacuum_at_once
@@ -91,7 +91,7 @@ class Month:
         self.stages.instant += HOUR_MS
         self._round([])
 
-    def maintain(self) -> list[Done]:
+    def maintain(self) -> list[TableMetrics]:
         """A round of maintenance."""
         with ExitStack() as patches:
             patches.enter_context(patch("pipeline.maintenance.rounds.vacuum", vacuum_at_once))

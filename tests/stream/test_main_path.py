@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
-from pipeline.config.options import Watch
+from pipeline.config.options import StageListener
 from pipeline.config.stages import STAGES
 from schemas import DELIVERIES, PUBLICATIONS, REDELIVERY, REJECTED_INGEST
 from tests.support.stream import (
@@ -117,7 +117,7 @@ def refused(topic: str) -> list[Step]:
 
 
 @dataclass(frozen=True)
-class Ways(Watch):
+class Ways(StageListener):
     """Who worked on batches, and why."""
 
     seen: list[tuple[str, str]] = field(default_factory=list)

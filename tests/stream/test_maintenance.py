@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pipeline.client.create import create_all
 from pipeline.client.insight.pending import pending
 from pipeline.client.tables.deliveries import Deliveries
-from pipeline.maintenance.rounds import Done
+from pipeline.maintenance.rounds import TableMetrics
 from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX, MESSAGES, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table
 from tests.support import stream
@@ -119,7 +119,7 @@ class Witness:
     backlogs: list[object] = field(default_factory=list)
     received: list[bytes] = field(default_factory=list)
     reader: Deliveries | None = None
-    done: list[dict[str, Done]] = field(default_factory=list)
+    done: list[dict[str, TableMetrics]] = field(default_factory=list)
 
     def look(self, world: World) -> None:
         """Look, and then maintain when asked to; nothing is wrong then."""

@@ -33,7 +33,7 @@ from pipeline.delta.properties import PROPERTIES
 from pipeline.settle.core.events import ConsumerEvents, consumer_events, released_by
 from pipeline.settle.core.fold import Outcome
 from pipeline.settle.core.listener import Listener
-from pipeline.settle.core.opened import Opened
+from pipeline.settle.core.opened import CursorState
 from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
 from schemas import CLOSED, CONSUMER_EVENTS, CURSORS, DELIVERIES, REDELIVERY, Table
@@ -166,7 +166,7 @@ class SettleFake:
         self.policies, self.slots = policies, slots
         self._root, self._batch, self._events, self._released = root, 0, -1, -1
         self._listener = Listener((TOPIC, SUBSCRIPTION), life, 1, slots, policies)
-        self.opened = Opened.begun(self._listener, -1)
+        self.opened = CursorState.begun(self._listener, -1)
         self.outcome = Outcome(Ms(NOON), 3_600_000)
 
     def settle(self, now: int = NOON) -> None:

@@ -16,7 +16,7 @@ from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import actions, log_files
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.prepared import PreparedStore
-from pipeline.maintenance.rounds import Done, maintain
+from pipeline.maintenance.rounds import TableMetrics, maintain
 from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX, MESSAGES, REDELIVERY, SEGMENTS, Table
 
@@ -30,7 +30,7 @@ def shorten_logs(root: str) -> None:
         DeltaTable(path_of(root, table)).alter.set_table_properties({"delta.checkpointInterval": "2"})
 
 
-def sharply(warehouse: Warehouse, retain_ms: int, observe: Observer = nobody) -> dict[str, Done]:
+def sharply(warehouse: Warehouse, retain_ms: int, observe: Observer = nobody) -> dict[str, TableMetrics]:
     """One round; what it did, by table. Nobody writes or reads meanwhile, so nothing has to wait for anybody.
 
     Args:

@@ -22,7 +22,7 @@ from pipeline.config.options import Options, Watching
 from pipeline.config.profiles import fitted, read_profile
 from pipeline.config.session import Machine
 from pipeline.config.settings import LiveClock, Settings, Upkeep
-from pipeline.config.sizing import Place, segment_for
+from pipeline.config.sizing import SizingInputs, segment_for
 from pipeline.config.sources import KEYS, Source
 from tests.support.modules import ROOT
 
@@ -106,7 +106,7 @@ def settings() -> Iterator[Setting]:
 
 def page() -> str:
     """The whole page."""
-    place = Place(_RATE, segment_for(_RATE), cores=8, memory=16_000_000_000)
+    place = SizingInputs(_RATE, segment_for(_RATE), cores=8, memory=16_000_000_000)
     choices = fitted(read_profile(LOCAL), place)[1]
     chosen = {each.name for each in choices}
     local = tomllib.loads(LOCAL.read_text(encoding="utf-8"))

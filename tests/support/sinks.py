@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import newest
-from pipeline.sinks.line import Line
+from pipeline.sinks.line import SinkConfig
 from pipeline.sinks.loop import SinkLoop
 from pipeline.sinks.topic import Connect, PlaceForgotten, Refused, Row
 from pipeline.storage.files import Files
@@ -49,7 +49,7 @@ def sink(
     refused: str = "stop",
 ) -> SinkLoop:
     """The sink of the subscription `s` of the topic `t`; it does nothing until it is told to step."""
-    return SinkLoop(root, "table", Line("t", "s", address, after, refused), places(root), connect, most)
+    return SinkLoop(root, "table", SinkConfig("t", "s", address, after, refused), places(root), connect, most)
 
 
 def ahead(
@@ -60,7 +60,7 @@ def ahead(
     noted: SinkPlaces | None = None,
 ) -> SinkLoop:
     """The same by the clock of dispatch, with notes of its own if they are given."""
-    line = Line("t", "s", ADDRESS, after)
+    line = SinkConfig("t", "s", ADDRESS, after)
     notes = places(dispatch.root) if noted is None else noted
     return SinkLoop(dispatch.root, "table", line, notes, broker.connect, most, lambda: dispatch.now)
 

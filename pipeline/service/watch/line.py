@@ -109,7 +109,7 @@ def span(seconds: float) -> str:
     return f"{seconds:,.1f} s"
 
 
-class Board:
+class ProgressAggregator:
     """Gathers what was told since the last line. Written by several threads, read by one."""
 
     def __init__(self, now_ms: int) -> None:

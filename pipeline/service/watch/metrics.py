@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from pipeline.config.options import SettleBatch, Watch
+from pipeline.config.options import SettleBatch, StageListener
 from pipeline.config.printed import printable
 from pipeline.service.watch.line import Publication
 from pipeline.service.watch.progress import Progress
@@ -46,7 +46,7 @@ class Lateness(Collector):
         )
 
 
-class Metrics(Watch):
+class Metrics(StageListener):
     """All metrics of a process."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from pipeline.config.threads import beside
 from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import newest
-from pipeline.service.watch.line import Board, Publication
+from pipeline.service.watch.line import ProgressAggregator, Publication
 from pipeline.service.watch.listener import LOG, Listener
 from pipeline.service.watch.metrics import Metrics
 from pipeline.service.watch.progress import CPU, WHOLE, Progress
@@ -43,7 +43,7 @@ class Watcher(Metrics):
     def __init__(self) -> None:
         """Nothing was told yet."""
         super().__init__()
-        self.board = Board(wall_ms())
+        self.board = ProgressAggregator(wall_ms())
 
     def progressed(self, batch: Progress) -> None:
         """A batch ended."""
@@ -138,7 +138,7 @@ def reporting(watcher: Watcher, echo: Callable[[str], None]) -> AbstractContextM
     return beside(_report, watcher.board, echo, patience_s=_PATIENCE_S)
 
 
-def _report(board: Board, echo: Callable[[str], None], ended: Event) -> None:
+def _report(board: ProgressAggregator, echo: Callable[[str], None], ended: Event) -> None:
     quiet = 0
     while not ended.wait(_LINE_S):
         line, quiet = board.line(wall_ms()), quiet + 1

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pipeline.settle.core.events import REFUSED, ConsumerEvents
 from pipeline.settle.core.listener import Listener
-from pipeline.settle.core.opened import Opened
+from pipeline.settle.core.opened import CursorState
 from pipeline.storage.arrays import arrow_schema, completed
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.policies import Policies
@@ -184,7 +184,7 @@ def refused_line(name: Name, reason: str) -> pa.Table:
     return pa.Table.from_pylist([row], schema=REFUSED)
 
 
-def bounded(opened: Opened, said: Ack | Nack, outcome: Outcome) -> Ack | Nack:
+def bounded(opened: CursorState, said: Ack | Nack, outcome: Outcome) -> Ack | Nack:
     """What a consumer says, cut to what may be open of its subscription, when it names more than anybody holds.
 
     What lies behind all that was released is refused, as it is where little is named.
@@ -250,7 +250,7 @@ class Batch:
     refused: Sequence[pa.Table] = ()
 
 
-def fold(held: Mapping[Name, Opened], batch: Batch, moves: Rescheduling) -> Outcome:
+def fold(held: Mapping[Name, CursorState], batch: Batch, moves: Rescheduling) -> Outcome:
     """Change what is open of each subscription by what happened; give what comes of it."""
     outcome = Outcome(batch.now, batch.segment_ms, refused=list(batch.refused))
     happened = defaultdict(list, batch.happened)
@@ -270,7 +270,9 @@ def fold(held: Mapping[Name, Opened], batch: Batch, moves: Rescheduling) -> Outc
     return outcome
 
 
-def followed(known: Mapping[Name, Opened], present: Mapping[Name, Listener], released: int) -> dict[Name, Opened]:
+def followed(
+    known: Mapping[Name, CursorState], present: Mapping[Name, Listener], released: int
+) -> dict[Name, CursorState]:
     """The state of each listener: what is known, or nothing yet.
 
     Args:
@@ -278,25 +280,25 @@ def followed(known: Mapping[Name, Opened], present: Mapping[Name, Listener], rel
         present: who is followed in it.
         released: the version of `redelivery` up to which all counts as settled for who is new, and says no other one.
     """
-    held: dict[Name, Opened] = {}
+    held: dict[Name, CursorState] = {}
     for name, listener in present.items():
         own = known.get(name)
         if own is not None and own.listener.life != listener.life:
             own = None
         if own is None or own.acknowledges != listener.policies.ack:
             after = listener.policies.ack_after
-            own = Opened.begun(listener, released if after is None else after, own)
+            own = CursorState.begun(listener, released if after is None else after, own)
         own.follow(listener)
         held[name] = own
     return held
 
 
-def gone(known: Mapping[Name, Opened], present: Mapping[Name, Listener]) -> list[Opened]:
+def gone(known: Mapping[Name, CursorState], present: Mapping[Name, Listener]) -> list[CursorState]:
     """Those whose incarnation is over, or that nobody follows any longer."""
     return [each for name, each in known.items() if name not in present or present[name].life != each.listener.life]
 
 
-def idle(held: Mapping[Name, Opened]) -> set[Name]:
+def idle(held: Mapping[Name, CursorState]) -> set[Name]:
     """Those who do not acknowledge, and for whom nothing waits any more."""
     return {name for name, each in held.items() if not each.acknowledges and not any(each.outstanding.counts)}
 

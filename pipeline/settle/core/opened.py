@@ -21,7 +21,7 @@ Row = dict[str, Any]
 """A row of `cursors` by its columns, less those of the batch."""
 
 
-class Opened:
+class CursorState:
     """A subscription in its present incarnation: what is outstanding or waiting, and its leases."""
 
     def __init__(self, listener: Listener, outstanding: Outstanding, leases: LeaseReplay) -> None:
@@ -32,7 +32,7 @@ class Opened:
         self._replaced: frozenset[int] = frozenset()
 
     @classmethod
-    def begun(cls, listener: Listener, after: int, before: Opened | None = None) -> Opened:
+    def begun(cls, listener: Listener, after: int, before: CursorState | None = None) -> CursorState:
         """Nothing is open: what version `after` of `redelivery` and those before it released counts as settled.
 
         Of what was open `before`, when it acknowledged, or did not, what got another due time still waits.
@@ -48,7 +48,7 @@ class Opened:
         return opened
 
     @classmethod
-    def restored(cls, listener: Listener, blocks: Mapping[int, bytes]) -> Opened:
+    def restored(cls, listener: Listener, blocks: Mapping[int, bytes]) -> CursorState:
         """The state of which these are the newest rows of `cursors`, by their `block`.
 
         Raises:

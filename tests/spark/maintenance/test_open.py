@@ -14,7 +14,7 @@ from pipeline.delta.logs.entries import newest
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance import layout, readers, retention, rounds
 from pipeline.maintenance.readers import Unread, settled_upto, unread_from
-from pipeline.maintenance.rounds import Done, maintain
+from pipeline.maintenance.rounds import TableMetrics, maintain
 from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark
@@ -63,7 +63,7 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
     return made
 
 
-def _round(warehouse: Warehouse, letters_ms: int = 0) -> dict[str, Done]:
+def _round(warehouse: Warehouse, letters_ms: int = 0) -> dict[str, TableMetrics]:
     upkeep = Upkeep(retain_ms=HOUR_MS, retain_deliveries_ms=HOUR_MS, retain_dead_letters_ms=letters_ms)
     return {done.table: done for done in maintain(warehouse, upkeep, wall_ms())}
 

@@ -19,12 +19,12 @@ from pipeline.config.options import Options, Watching
 from pipeline.config.profiles import Profile, fitted, read_profile
 from pipeline.config.session import CORRECTNESS, COST, Machine
 from pipeline.config.settings import HOUR_MS, MINUTE_MS, LiveClock, Settings, Upkeep
-from pipeline.config.sizing import Place, cores_here
+from pipeline.config.sizing import SizingInputs, cores_here
 from tests.support.modules import ROOT
 
 CONF = ROOT / "conf"
 PROFILES = sorted(CONF.glob("*.toml"))
-PLACE = Place(rate=4_000, segment_ms=MINUTE_MS, cores=6, memory=4_000_000_000)
+PLACE = SizingInputs(rate=4_000, segment_ms=MINUTE_MS, cores=6, memory=4_000_000_000)
 CHOSEN = {
     "session.partitions": 1,
     "settings.horizon_ms": HOUR_MS,

@@ -13,7 +13,7 @@ from pipeline.config.settings import DAY_MS, HOUR_MS, MINUTE_MS, Clock, LiveCloc
 from pipeline.config.sizing import (
     DEFAULT_RATE,
     MOST_RATE,
-    Place,
+    SizingInputs,
     choose,
     cores_here,
     memory_here,
@@ -23,15 +23,17 @@ from pipeline.config.sizing import (
 from tests.support.modules import ROOT
 
 GB = 1_000_000_000
-USUAL = Place(DEFAULT_RATE, segment_for(DEFAULT_RATE), cores=8, memory=16 * GB)
+USUAL = SizingInputs(DEFAULT_RATE, segment_for(DEFAULT_RATE), cores=8, memory=16 * GB)
 
 
-def place(rate: int) -> Place:
+def place(rate: int) -> SizingInputs:
     """The usual machine with another rate, and the segments that go with it."""
     return replace(USUAL, rate=rate, segment_ms=segment_for(rate))
 
 
-def chosen(where: Place, *stated: str, settings: Settings | None = None, clock: Clock | None = None) -> dict[str, int]:
+def chosen(
+    where: SizingInputs, *stated: str, settings: Settings | None = None, clock: Clock | None = None
+) -> dict[str, int]:
     """The values that are chosen, by name."""
     choices = choose(where, settings or Settings(), clock or LiveClock(), set(stated))
     return {each.name: each.value for each in choices}
@@ -169,7 +171,7 @@ def test_whatever_is_chosen_is_within_its_range() -> None:
     """Settings and clocks refuse what could not work; a choice must never end a start."""
     edges = product((1, DEFAULT_RATE, MOST_RATE), (1_000, MINUTE_MS, DAY_MS), (1, 100_000), (0, 1 << 50))
     for rate, span, cores, memory in edges:
-        found = chosen(Place(rate, span, cores, memory))
+        found = chosen(SizingInputs(rate, span, cores, memory))
         for name, value in found.items():
             section, _, field = name.partition(".")
             {"session": dict, "settings": Settings, "clock": LiveClock}[section](**{field: value})

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.config.errors import PreparedFileGone
-from pipeline.config.options import Watch
+from pipeline.config.options import StageListener
 from pipeline.config.timeline import Timeline
 from pipeline.delta.logs.entries import Commit
 from pipeline.delta.writing.datafiles import DataFile
@@ -138,7 +138,7 @@ def test_who_watches_is_told_of_each_part_when_it_is_visible() -> None:
     """Lateness and rates of a run come from here."""
 
     @dataclass
-    class Recorder(Watch):
+    class Recorder(StageListener):
         calls: list[tuple[int, ...]] = field(default_factory=list)
 
         def took(self, stage: str, rows: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="settle is made for sessions of Spark")
 
 from pipeline.config.errors import ClockJumped
-from pipeline.config.options import Watch
+from pipeline.config.options import StageListener
 from pipeline.config.settings import LiveClock, VirtualClock
 from pipeline.config.threads import Panic
 from pipeline.delta.warehouse import Warehouse
@@ -23,7 +23,7 @@ class Body:
 
     def __init__(self) -> None:
         """It is right at first."""
-        self.watch, self.wall, self.took = Watch(), 1_000_000, list[int]()
+        self.watch, self.wall, self.took = StageListener(), 1_000_000, list[int]()
 
     def step(self, instant: int, *, patient: bool) -> bool:
         """Take a batch."""
@@ -53,7 +53,7 @@ class Panicking:
 
     def __init__(self) -> None:
         """Nobody watches."""
-        self.watch = Watch()
+        self.watch = StageListener()
 
     def step(self, instant: int, *, patient: bool) -> bool:
         """Take a batch."""

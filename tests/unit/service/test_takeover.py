@@ -15,7 +15,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import Options
 from pipeline.delta.warehouse import Warehouse
-from pipeline.dispatch.restore import Held, Wanted, _Restoring
+from pipeline.dispatch.restore import PreparedState, RestoreScope, _Restoring
 from pipeline.service.takeover import take_over_dispatch
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.policies import Policies
@@ -64,7 +64,7 @@ def test_what_was_prepared_with_what_a_batch_held_is_looked_for_when_its_note_is
     (note,) = Path(stages.root, DELIVERIES.name, "_prepared").glob(f"{len(before) + 1}.json")
     note.unlink()
 
-    def lacking(_: _Restoring, __: Held, wanted: Wanted) -> pa.Table:
+    def lacking(_: _Restoring, __: PreparedState, wanted: RestoreScope) -> pa.Table:
         looked.append(wanted.upto)
         return arrow_schema(REDELIVERY.columns).empty_table()
 

@@ -25,7 +25,7 @@ from pipeline.client.subscribing.subscriptions import Subscription, subscribe, u
 from pipeline.config.errors import BadSetting
 from pipeline.config.options import SettleBatch, Settled, Watching
 from pipeline.service.watch import process
-from pipeline.service.watch.line import Board, Line, Publication, percentile, span
+from pipeline.service.watch.line import Line, ProgressAggregator, Publication, percentile, span
 from pipeline.service.watch.listener import LOG, Listener
 from pipeline.service.watch.metrics import Metrics
 from pipeline.service.watch.process import Watcher, watched
@@ -255,7 +255,7 @@ def test_the_line_reads_as_the_document_shows_it() -> None:
 
 def test_a_line_tells_what_happened_since_the_last_one() -> None:
     """Rates of its own few seconds; lateness of the last minute."""
-    board = Board(START)
+    board = ProgressAggregator(START)
     for each in (batch(rows=1_000), batch(stage="schedule", rows=5, instant_ms=START + 400)):
         board.progressed(each)
     board.published(Publication(600, 2.0, 2.0), START + 1_000)
@@ -326,7 +326,7 @@ def test_metrics_of_a_subscription_that_has_ended_go(tmp_path: Path, monkeypatch
 
 def test_a_quiet_service_still_reports_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who looks wants to see that it is alive, and not every five seconds."""
-    said, ended, board = list[str](), threading.Event(), Board(START)
+    said, ended, board = list[str](), threading.Event(), ProgressAggregator(START)
     steps = iter([lambda: board.progressed(batch()), *[lambda: None] * 24, ended.set])
 
     def wait(_: float) -> bool:

@@ -19,7 +19,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 pytest.importorskip("pulsar", reason="the sink needs requirements/all.lock")
 
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, unsubscribe
-from pipeline.sinks.apart import Child, Keeper, publishing_apart
+from pipeline.sinks.apart import SinkProcess, SinkSupervisor, publishing_apart
 from pipeline.sinks.running import Share
 from pipeline.subscriptions.policies import Policies
 from tests.support.client import new_warehouse
@@ -51,7 +51,7 @@ def lives(pid: int) -> bool:
 def test_it_starts_when_there_is_a_sink_and_again_when_it_dies(root: str, caplog: pytest.LogCaptureFixture) -> None:
     """What it logs and how late its sinks are is told here."""
     watch = Late()
-    keeper = Keeper(root, watch)
+    keeper = SinkSupervisor(root, watch)
     keeper.start()
     try:
         assert keeper.pid is None
@@ -185,9 +185,9 @@ def test_processes_that_do_not_end_are_waited_for_together(root: str, monkeypatc
     """A stop took twenty seconds for each sink that had a process for itself."""
     time = [0.0]
     monkeypatch.setattr("pipeline.sinks.apart.monotonic_ms", lambda: round(time[0] * 1_000))
-    keeper, deaf = Keeper(root, Late()), [Deaf(time) for _ in range(4)]
+    keeper, deaf = SinkSupervisor(root, Late()), [Deaf(time) for _ in range(4)]
     for number, process in enumerate(deaf):
-        child: Any = Child(root, Share(), Late())
+        child: Any = SinkProcess(root, Share(), Late())
         child.process, keeper._children[str(number)] = process, child
     keeper.stop()
     assert all(process.killed for process in deaf)
@@ -198,9 +198,9 @@ def test_it_ends_when_its_parent_dies(root: str) -> None:
     """Else two processes would publish after the next start."""
     set_policies(root, "t", "s", Policies(sink=REFUSED))
     program = f"""
-from pipeline.sinks.apart import Keeper
-from pipeline.config.options import Watch
-keeper = Keeper({root!r}, Watch())
+from pipeline.sinks.apart import SinkSupervisor
+from pipeline.config.options import StageListener
+keeper = SinkSupervisor({root!r}, StageListener())
 keeper.start()
 while keeper.pid is None:
     pass

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pipeline.config.errors import SinkPlaceGone, VersionGone
 from pipeline.delta.deltars import open_table, path_of, query
-from pipeline.sinks.line import Line
+from pipeline.sinks.line import SinkConfig
 from pipeline.sinks.loop import SinkLoop
 from pipeline.sinks.topic import Refused
 from pipeline.storage.files import Files
@@ -172,10 +172,10 @@ def test_a_sink_whose_servers_or_settings_change_goes_on_where_it_was(root: str,
 
 def test_names_with_a_nul_are_told_apart_and_the_others_are_what_they_were() -> None:
     """Two sinks of one name would share a place, and each would stop the other."""
-    one, other = (Line(*of, ADDRESS, 0) for of in (("a\0b", "c"), ("a", "b\0c")))
+    one, other = (SinkConfig(*of, ADDRESS, 0) for of in (("a\0b", "c"), ("a", "b\0c")))
     assert one.name("t", {}) != other.name("t", {})
     assert one.producer("t") != other.producer("t")
-    assert Line("t", "s", ADDRESS, 0).name("table", {}) == "delayline-112ba4b31edb55d989cb3e60"
+    assert SinkConfig("t", "s", ADDRESS, 0).name("table", {}) == "delayline-112ba4b31edb55d989cb3e60"
 
 
 def test_a_failure_is_followed_by_a_new_connection(root: str) -> None:
@@ -322,7 +322,7 @@ def test_a_store_that_does_not_answer_ends_no_sink(root: str, monkeypatch: pytes
         return broker.connect(to, producer, place)
 
     delivered(root, "a")
-    loop = SinkLoop(root, "table", Line("t", "s", ADDRESS, 0), SinkPlaces(store, root), connect)
+    loop = SinkLoop(root, "table", SinkConfig("t", "s", ADDRESS, 0), SinkPlaces(store, root), connect)
     store.away = True
     loop.start(0.01)
     try:

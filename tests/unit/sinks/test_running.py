@@ -22,7 +22,7 @@ from pipeline.client.subscribing.subscriptions import (
     unclear,
     unsubscribe,
 )
-from pipeline.config.options import Watch
+from pipeline.config.options import StageListener
 from pipeline.delta.deltars import open_table, rows_of
 from pipeline.sinks.loop import SinkLoop
 from pipeline.sinks.running import publishing
@@ -51,7 +51,7 @@ def until(condition: Callable[[], bool]) -> None:
         Event().wait(0.01)
 
 
-class Late(Watch):
+class Late(StageListener):
     """What a process is told of sinks."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ def test_a_panic_stops_one_sink_only_and_is_noted(root: str) -> None:
         return broker.connect(to, producer, group)
 
     subscribe(root, Subscription("t", "s", policies=Policies(sink=ADDRESS)))
-    with publishing(root, Watch(), connect):
+    with publishing(root, StageListener(), connect):
         until(lambda: "Panic: PanicException: index out of bounds" in errors(root))
         delivered(root, "a")
         until(lambda: broker.payloads == [b"a"])

@@ -21,14 +21,14 @@ from pipeline.config.settings import DAY_MS, LiveClock
 from pipeline.config.sources import Source
 from pipeline.delta.warehouse import Warehouse
 from pipeline.sources import loop
-from pipeline.sources.door import Door, Place
+from pipeline.sources.door import Place, SourceConnector
 from pipeline.sources.loop import SourceLoop
 from pipeline.storage.files import Files
 from tests.support.client import new_warehouse
 from tests.support.examined import wrong
 
 
-class Nothing(Door):
+class Nothing(SourceConnector):
     """A system that has no rows."""
 
     position = "'nowhere'"

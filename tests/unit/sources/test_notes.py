@@ -14,7 +14,7 @@ pytest.importorskip("deltalake", reason="the warehouse needs requirements/all.lo
 
 from pipeline.client.producing.inbox import Message, send
 from pipeline.config.errors import SourcePlaceGone
-from pipeline.config.options import Watch, nobody
+from pipeline.config.options import StageListener, nobody
 from pipeline.config.sources import Source
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.deltars import path_of
@@ -45,7 +45,7 @@ def source(root: str) -> Batches:
     """What a start of the source knows."""
     described: Any = Source("orders", "folder:/tmp/orders")
     nothing: Any = None
-    return Batches(Warehouse(root), described, Lasting(), nothing, nobody, Watch())  # type: ignore[arg-type]
+    return Batches(Warehouse(root), described, Lasting(), nothing, nobody, StageListener())  # type: ignore[arg-type]
 
 
 class Lasting:

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.worker import unpack
 from pipeline.worker.release import pack
-from pipeline.worker.unpack import Unpacker, heard, listeners
+from pipeline.worker.unpack import Unpacker, fan_out, listeners
 from state import Runs
 
 
@@ -46,7 +46,7 @@ def test_runs_of_many_listeners_are_held_a_few_at_a_time(monkeypatch: pytest.Mon
     same, crowd = np.zeros(100, np.int64), [text for number in range(7) for text in (f"s{number}", "1")]
     runs = pack(Runs(same, same, np.arange(100), np.arange(100)))
     answer = {"owner": json.dumps(["t", *crowd]), "tick_ms": 1, "instant": 5, "runs": runs}
-    batches = list(heard(iter([pa.RecordBatch.from_pylist([answer])])))
+    batches = list(fan_out(iter([pa.RecordBatch.from_pylist([answer])])))
     assert [each.num_rows for each in batches] == [2, 2, 2, 1]
     rows = pa.Table.from_batches(Unpacker(0).of_owners(iter([pa.RecordBatch.from_pylist([answer])])))
     assert rows.num_rows == 700
