@@ -1,4 +1,8 @@
-"""Notes of one kind as files of a folder, by name: the fields of a small record as JSON, each written whole or not."""
+"""Notes as files of a folder, each written whole or not.
+
+Notes of one kind are the fields of a small record as JSON, by name. Of notes that several processes may write at once,
+in a store where nothing holds them apart, the one with the highest name counts (decision 0115).
+"""
 
 from __future__ import annotations
 
@@ -44,3 +48,41 @@ class Notes(Generic[T]):
     def drop(self, name: str) -> None:
         """Forget what is noted by a name; nothing happens when nothing is."""
         self._files.delete(f"{self.folder}/{name}{_KIND}")
+
+
+class HighestNote:
+    """The note of a folder that counts: the text of the file with the highest name. Lower ones may go at any time."""
+
+    def __init__(self, files: Files, folder: str, kind: str, alone: str) -> None:
+        """Read nothing yet.
+
+        Args:
+            files: what reaches the folder.
+            folder: where the notes are.
+            kind: what their names end with, behind numbers.
+            alone: the file that earlier versions replaced; it counts while there is no note.
+        """
+        self._files, self._folder, self._kind, self._alone = files, folder, kind, alone
+
+    def names(self) -> list[str]:
+        """The names of the notes, the highest one last; of numbers the longer one is the higher one."""
+        names = (each.removesuffix(self._kind) for each in self._files.names(self._folder) if each.endswith(self._kind))
+        return sorted(names, key=lambda each: (len(each), each))
+
+    def put(self, name: str, text: str) -> None:
+        """Note a text; it is there after a power cut."""
+        self._files.write(f"{self._folder}/{name}{self._kind}", text)
+
+    def get(self) -> str | None:
+        """The text that counts; None: nothing is noted."""
+        while names := self.names():
+            # It goes when a higher one has come.
+            text = self._files.text_if_there(f"{self._folder}/{names[-1]}{self._kind}")
+            if text is not None:
+                return text
+        return self._files.text_if_there(self._alone)
+
+    def drop_lower(self) -> None:
+        """Delete the notes that do not count any more."""
+        for name in self.names()[:-1]:
+            self._files.delete(f"{self._folder}/{name}{self._kind}")

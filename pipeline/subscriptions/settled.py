@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.storage.files import Files
+from pipeline.storage.notes import HighestNote
 from schemas import MESSAGES
 
 _FOLDER, _ALONE = "_settled", "_settled.json"
@@ -56,28 +57,18 @@ class SettledMark:
 
 def raise_to(files: Files, root: str, mark: SettledMark) -> SettledMark:
     """Note a mark; give the one that counts, which is a higher one if somebody has noted that meanwhile."""
-    folder = _folder(root)
-    files.write(f"{folder}/{mark.due_ms:020d}-{mark.ledger:020d}-{mark.marker:020d}.json", mark.dumps())
-    for name in _names(files, folder)[:-1]:
-        files.delete(f"{folder}/{name}")
+    noted = _noted(files, root)
+    noted.put(f"{mark.due_ms:020d}-{mark.ledger:020d}-{mark.marker:020d}", mark.dumps())
+    noted.drop_lower()
     return read_mark(files, root)
 
 
 def read_mark(files: Files, root: str) -> SettledMark:
     """The mark of a warehouse; below the first one is nothing."""
-    folder = _folder(root)
-    while names := _names(files, folder):
-        # It goes when a higher one has come.
-        text = files.text_if_there(f"{folder}/{names[-1]}")
-        if text is not None:
-            return SettledMark.loads(text)
-    text = files.text_if_there(f"{root}/{MESSAGES.name}/{_ALONE}")
+    text = _noted(files, root).get()
     return SettledMark() if text is None else SettledMark.loads(text)
 
 
-def _folder(root: str) -> str:
-    return f"{root}/{MESSAGES.name}/{_FOLDER}"
-
-
-def _names(files: Files, folder: str) -> list[str]:
-    return [name for name in files.names(folder) if name.endswith(".json")]
+def _noted(files: Files, root: str) -> HighestNote:
+    folder = f"{root}/{MESSAGES.name}"
+    return HighestNote(files, f"{folder}/{_FOLDER}", ".json", f"{folder}/{_ALONE}")

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from pipeline.delta.claims import claim
 from pipeline.delta.logs.entries import entry, exists, info_of
 from pipeline.storage.files import Files
-from pipeline.storage.notes import Notes
+from pipeline.storage.notes import HighestNote, Notes
 
 _FOLDER, _LOTS = "_sinks", ".lots"
 _FIRST_TURN = 10**11
@@ -163,12 +163,12 @@ class SinkPlaces(Notes[SinkPlace]):
         """
         folder = self._epochs(name)
         # A copy may lack the folder of an epoch that has notes, because it was empty.
-        number = 1 + max([self.epoch(name), *self._noted(name)])
+        taken = self._taken(name)
+        number = 1 + max([self.epoch(name), *map(int, taken.names())])
         # An epoch goes when a later one has begun: whoever looked before that would begin it again.
         if not claim(self._files, f"{folder}/{number}") or self.epoch(name) != number:
             raise OSError("another process publishes for the sink")
-        for each in sorted(self._noted(name))[:-1]:
-            self._files.delete(f"{folder}/{each}{_LOTS}")
+        taken.drop_lower()
         for begun in self._files.names(folder):
             if begun.isdecimal() and int(begun) < number:
                 self._files.delete_folder(f"{folder}/{begun}")
@@ -181,26 +181,19 @@ class SinkPlaces(Notes[SinkPlace]):
 
     def take_up(self, name: str, epoch: int, taken: TakenUp) -> None:
         """Note what a sink has taken up; it is there after a power cut."""
-        self._files.write(f"{self._epochs(name)}/{epoch}{_LOTS}", taken.dumps())
+        self._taken(name).put(f"{epoch}", taken.dumps())
 
     def taken_up(self, name: str) -> TakenUp | None:
         """What a sink has taken up; None: nothing yet."""
-        while epochs := self._noted(name):
-            # It goes when a later one has begun.
-            text = self._files.text_if_there(f"{self._epochs(name)}/{max(epochs)}{_LOTS}")
-            if text is not None:
-                return TakenUp.loads(text)
-        # Earlier versions had one file.
-        text = self._files.text_if_there(f"{self.folder}/{name}{_LOTS}")
+        text = self._taken(name).get()
         return None if text is None else TakenUp.loads(text)
 
     def _epochs(self, name: str) -> str:
         return f"{self.folder}/{name}.epochs"
 
-    def _noted(self, name: str) -> list[int]:
-        """The epochs that have noted something."""
-        names = (each.partition(_LOTS) for each in self._files.names(self._epochs(name)))
-        return [int(number) for number, lots, rest in names if lots and not rest]
+    def _taken(self, name: str) -> HighestNote:
+        """What epochs of a sink have noted, by their numbers."""
+        return HighestNote(self._files, self._epochs(name), _LOTS, f"{self.folder}/{name}{_LOTS}")
 
     def drop(self, name: str) -> None:
         """Forget a sink that has ended."""
