@@ -52,7 +52,6 @@ class Following:
     """What a batch of ingest does with the registry."""
 
     def __init__(self, warehouse: Warehouse) -> None:
-        """Nothing is known yet."""
         self._registry, self._membership = Registry(warehouse), MembershipCache()
         self._seen, self._ledger = self._registry.version(), 0
         self._lives: Mapping[Name, Incarnation] = {}

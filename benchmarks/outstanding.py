@@ -85,7 +85,6 @@ class State:
     name = "delayline"
 
     def __init__(self) -> None:
-        """Nothing is outstanding."""
         self.state = Outstanding()
 
     def release(self, released: Positions) -> None:
@@ -107,7 +106,6 @@ class PlainDict:
     name = "dict"
 
     def __init__(self) -> None:
-        """Nothing is outstanding."""
         self.outstanding: dict[tuple[int, int], tuple[int, int]] = {}
         self.waiting: dict[tuple[int, int], tuple[int, int]] = {}
 

@@ -139,7 +139,6 @@ class _Ask:
     """A signal handler of the JVM, in Python."""
 
     def __init__(self, asked: threading.Event) -> None:
-        """Set an event."""
         self._asked = asked
 
     def handle(self, _signal: object) -> None:

@@ -27,7 +27,6 @@ class OutOfRange(DelaylineError, ValueError):
     """
 
     def __init__(self, field: str, value: object, low: int, high: int) -> None:
-        """Keep the parameters and build the message."""
         super().__init__(f"{field} = {value!r}: allowed range is {low} to {high}")
         self.field, self.value, self.low, self.high = field, value, low, high
 
@@ -42,7 +41,6 @@ class InvalidArgument(DelaylineError, ValueError):
     """
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
-        """Keep the parameters and build the message."""
         super().__init__(f"{field} = {value!r}: allowed is {allowed}")
         self.field, self.value, self.allowed = field, value, allowed
 
@@ -58,7 +56,6 @@ class CorruptBytes(DelaylineError, ValueError):
     """
 
     def __init__(self, part: str, reason: str) -> None:
-        """Keep the parameters and build the message."""
         super().__init__(f"corrupt {part}: {reason}")
         self.part, self.reason = part, reason
 
@@ -73,6 +70,5 @@ class IncompatibleChunk(DelaylineError, ValueError):
     """
 
     def __init__(self, field: str, value: object, expected: object) -> None:
-        """Keep the parameters and build the message."""
         super().__init__(f"chunk {field} = {value!r}: this index takes {expected!r}")
         self.field, self.value, self.expected = field, value, expected

@@ -53,7 +53,6 @@ class IndexGroup:
     """Indexes (`TimeBucketIndex`) of owners. An owner is a name in bytes, and stays while anything of it is pending."""
 
     def __init__(self) -> None:
-        """An empty group."""
         self._members: dict[bytes, _Member] = {}
 
     def append_chunk(self, owner: bytes, tick_ms: int, data: bytes) -> int:

@@ -47,7 +47,6 @@ class Server(ABC):
     """A process with a folder: what it says is in `broker.log` there, what it keeps is there, too."""
 
     def __init__(self, folder: Path) -> None:
-        """Nothing runs yet."""
         self.folder, self._log, self._before = folder, folder / "broker.log", 0
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -44,7 +44,6 @@ class Came:
     """What a consumer of some partitions was shown, in its order."""
 
     def __init__(self, partitions: int) -> None:
-        """Nothing yet."""
         self.count, self.last_ms = 0, 0
         self._heads: list[list[bytes]] = [[] for _ in range(partitions)]
 

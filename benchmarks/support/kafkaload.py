@@ -83,7 +83,6 @@ class Seen:
     """What a consumer has seen."""
 
     def __init__(self, load: Load) -> None:
-        """Nothing yet."""
         self._at = np.zeros(len(load.due_ms), np.int64)
         self._times = np.zeros(len(load.due_ms), np.int64)
         self.count = 0

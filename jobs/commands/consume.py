@@ -25,7 +25,6 @@ class DoesNotAcknowledge(PipelineError):
     """The subscription takes no acknowledgements. Print its deliveries with `receive`, or set its policies."""
 
     def __init__(self, topic: str, subscription: str) -> None:
-        """Name the subscription."""
         super().__init__(f"subscription {subscription!r} of topic {topic!r} does not acknowledge")
         self.topic, self.subscription = topic, subscription
 

@@ -25,7 +25,6 @@ class FolderTaken(PipelineError):
     """The folder for the demo holds something already. Name another one."""
 
     def __init__(self, folder: Path) -> None:
-        """Name the folder."""
         super().__init__(f"output = {str(folder)!r}, allowed: a folder that is empty or does not exist")
         self.folder = folder
 

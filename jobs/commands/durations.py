@@ -23,7 +23,6 @@ class BadText(ValueError):
     """
 
     def __init__(self, value: str, allowed: str) -> None:
-        """Name the text and the allowed forms."""
         super().__init__(f"{value!r} is not {allowed}")
         self.value, self.allowed = value, allowed
 

@@ -16,7 +16,6 @@ class NoJava(PipelineError):
     """Spark cannot start: no suitable Java. Install one, or point JAVA_HOME to it."""
 
     def __init__(self, looked_at: str, found: int | None) -> None:
-        """Name the program that was looked at, and the version found (None: none)."""
         what = "was not found" if found is None else f"is needed, this is {found}"
         super().__init__(
             f"Java {LEAST} or newer {what} ({looked_at}). "

@@ -26,7 +26,6 @@ class Lines:
     """
 
     def __init__(self, stream: BinaryIO) -> None:
-        """Nothing is read yet."""
         self._stream = stream
         self.stopped_by: signal.Signals | None = None
         self.left = 0

@@ -31,7 +31,6 @@ class BadInput(PipelineError):
     """The input of a replay cannot be read as rows of the inbox. Correct it, or convert it."""
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
-        """Name what is wrong, its value and what is allowed."""
         super().__init__(f"{field} = {value!r}, allowed: {allowed}")
         self.field, self.value, self.allowed = field, value, allowed
 

@@ -24,7 +24,6 @@ class Outbox:
     """
 
     def __init__(self, root: str, form: Message) -> None:
-        """Nothing is gathered."""
         self.sent = 0
         self._root, self._form, self._check = root, form, checker(root)
         self._gathered, self._bytes = list[Message](), 0

@@ -28,7 +28,6 @@ class NoSession(PipelineError):
     """Spark did not start. Its own words are in the log; often memory, a proxy, or no way to Maven Central."""
 
     def __init__(self, log: Path, error: Exception) -> None:
-        """Name the log, the JAR that Spark did not find, if that was it, else the error that Python saw."""
         missing = _NOT_FOUND.search(log.read_text(errors="replace")) if log.exists() else None
         why = type(error).__name__ if missing is None else f"no way to the JAR {missing[1]} at Maven Central"
         super().__init__(f"Spark did not start ({why}); its log is {log}")

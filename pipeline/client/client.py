@@ -355,7 +355,6 @@ class _Recurring:
     """Calls a function every so many seconds, in its thread; what that raises is logged, and it is called again."""
 
     def __init__(self, period_s: float, look: Callable[[], None]) -> None:
-        """Begin."""
         self._period_s, self._look, self._lock, self._ended = period_s, look, threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="delayline-topics", daemon=True)
         end_at_exit(self._thread, self._ended)

@@ -55,7 +55,6 @@ class Timeout(ClientError):
     """Something did not happen in time. A message that timed out may have been sent all the same: see its cause."""
 
     def __init__(self, what: str, allowed_ms: float) -> None:
-        """Name what was waited for, and for how long."""
         super().__init__(f"{what} took longer than {allowed_ms:.0f} ms")
         self.what, self.allowed_ms = what, allowed_ms
 
@@ -64,7 +63,6 @@ class ConnectError(ClientError):
     """The store does not answer. Try again; `__cause__` has what it said."""
 
     def __init__(self, what: str, cause: object) -> None:
-        """Name what was asked of it, and what it said."""
         super().__init__(f"{what}: {cause}")
         self.what = what
 
@@ -73,7 +71,6 @@ class AlreadyClosed(ClientError):
     """The object, or its client, was closed before. Make another one."""
 
     def __init__(self, what: str) -> None:
-        """Name the object."""
         super().__init__(f"{what} is closed")
         self.what = what
 
@@ -82,7 +79,6 @@ class ConsumerBusy(ClientError):
     """Another consumer has this exclusive subscription. Close it first, or subscribe as failover or shared."""
 
     def __init__(self, topic: str, subscription: str, holder: str) -> None:
-        """Name the subscription and who has it."""
         super().__init__(f"subscription {subscription!r} of topic {topic!r} is held by consumer {holder!r}")
         self.topic, self.subscription, self.holder = topic, subscription, holder
 
@@ -91,7 +87,6 @@ class ProducerBusy(ClientError):
     """Another producer of this name sends to this topic, with the same sequence ids. Give each a name of its own."""
 
     def __init__(self, topic: str, name: str, stored: int) -> None:
-        """Name the producer, and the sequence id up to which the topic has its messages."""
         super().__init__(f"producer {name!r} of topic {topic!r}: another one has sent up to sequence id {stored}")
         self.topic, self.name, self.stored = topic, name, stored
 
@@ -100,7 +95,6 @@ class ProducerQueueIsFull(ClientError):
     """So many messages of a producer wait for the store already. Wait, or use `block_if_queue_full`."""
 
     def __init__(self, name: str, allowed: int) -> None:
-        """Name the producer and how many may wait."""
         super().__init__(f"producer {name!r}: more messages wait than max_pending_messages = {allowed}")
         self.name, self.allowed = name, allowed
 
@@ -109,7 +103,6 @@ class MemoryBufferIsFull(ClientError):
     """Messages of so many bytes wait for the store already. Wait, or use `block_if_queue_full`."""
 
     def __init__(self, allowed: int) -> None:
-        """Name how many bytes may wait."""
         super().__init__(f"more bytes of messages wait than memory_limit_bytes = {allowed}")
         self.allowed = allowed
 
@@ -118,7 +111,6 @@ class InvalidConfiguration(ClientError):
     """An option has a value that cannot be followed here; the message says why. Leave it out, or change it."""
 
     def __init__(self, option: str, value: object, why: str) -> None:
-        """Name the option, its value and why not."""
         super().__init__(f"{option} = {shown(value)}: {why}")
         self.option, self.value, self.why = option, value, why
 
@@ -131,7 +123,6 @@ class MessageTooBig(ClientError):
     """A part of a message has more bytes than it may have; nothing was sent. Send less, or raise the setting."""
 
     def __init__(self, field: str, size: int, allowed: int) -> None:
-        """Name the part, its bytes, and how many are allowed."""
         super().__init__(f"{field} of {size} bytes, allowed: {allowed}")
         self.field, self.size, self.allowed = field, size, allowed
 
@@ -140,7 +131,6 @@ class InvalidTopicName(ClientError):
     """A topic needs a name that is not empty and is text."""
 
     def __init__(self, topic: object) -> None:
-        """Name the topic."""
         super().__init__(f"topic = {shown(topic)}, allowed: a name")
         self.topic = topic
 
@@ -149,7 +139,6 @@ class InvalidUrl(ClientError):
     """The address is not that of a warehouse. Name a folder, `file:///...` or `s3://...`."""
 
     def __init__(self, url: object) -> None:
-        """Name the address."""
         super().__init__(f"url = {url!r}, allowed: a folder, file:///..., s3://... (a warehouse has no broker)")
         self.url = url
 
@@ -158,7 +147,6 @@ class TopicNotFound(ClientError):
     """No topic fits."""
 
     def __init__(self, topic: object, nearest: str | None = None) -> None:
-        """Name the topic, and the nearest one that is there."""
         super().__init__(f"there is no topic {topic!r}{_hint(nearest)}")
         self.topic, self.nearest = topic, nearest
 
@@ -167,7 +155,6 @@ class CommandNotFound(ClientError):
     """There is no command that could be undone under this id. `delayline commands` lists them."""
 
     def __init__(self, command_id: str) -> None:
-        """Name the id."""
         super().__init__(f"command_id = {command_id!r}, allowed: the id of a cancel whose messages are not deleted yet")
         self.command_id = command_id
 
@@ -176,7 +163,6 @@ class SubscriptionNotFound(ClientError):
     """The topic has no active subscription of that name. `subscribe` registers one."""
 
     def __init__(self, topic: str, subscription: str, nearest: str | None = None) -> None:
-        """Name the subscription, and the nearest name, of a subscription or of a topic, that is there."""
         super().__init__(f"topic {topic!r} has no subscription {subscription!r}{_hint(nearest)}")
         self.topic, self.subscription, self.nearest = topic, subscription, nearest
 
@@ -185,7 +171,6 @@ class OperationNotSupported(ClientError):
     """The call cannot be followed here, or not on this object; the message says why."""
 
     def __init__(self, call: str, why: str) -> None:
-        """Name the call and why not."""
         super().__init__(f"{call}: {why}")
         self.call, self.why = call, why
 
@@ -194,7 +179,6 @@ class CumulativeAcknowledgementNotAllowedError(ClientError):
     """Consumers of a shared subscription have their messages in no common order. Acknowledge each by itself."""
 
     def __init__(self, subscription: str, type_: str) -> None:
-        """Name the subscription and its type."""
         super().__init__(f"subscription {subscription!r} is {type_}: cumulative acknowledgement needs one consumer")
         self.subscription, self.type = subscription, type_
 

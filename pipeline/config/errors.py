@@ -16,7 +16,6 @@ class NotAllowed(PipelineError):
     """Root of those that name a field, its value and what is allowed."""
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
-        """Name them."""
         super().__init__(f"{field} = {shown(value)}, allowed: {allowed}")
         self.field, self.value, self.allowed = field, value, allowed
 
@@ -32,7 +31,6 @@ class ForeignOwner(PipelineError):
     """
 
     def __init__(self, stage: str, table: str, found: str, ours: str | None) -> None:
-        """Name the stage, the table, the owner found in its log, and the one that asked (None: a new checkpoint)."""
         super().__init__(
             f"stage {stage}: {table} was last written by {found}, this checkpoint is {ours or 'new'}; "
             f"take over with: delayline rebuild --stage {stage}"
@@ -47,7 +45,6 @@ class CheckpointBehind(PipelineError):
     """
 
     def __init__(self, stage: str, table: str, held: int, asked: int) -> None:
-        """Name the stage, the table, the batch that the table holds, and the one that was to be written."""
         super().__init__(
             f"stage {stage}: {table} holds batch {held}, the checkpoint is at {asked}; "
             f"go on from the tables with: delayline rebuild --stage {stage}"
@@ -62,7 +59,6 @@ class BatchDiffers(PipelineError):
     """
 
     def __init__(self, stage: str, table: str, batch: int, noted: object, logged: object) -> None:
-        """Name stage, table and batch, and what it spans (begin and end) by the table and by the checkpoint."""
         super().__init__(
             f"stage {stage}: {table} holds batch {batch} of {noted}, the checkpoint has {logged} under this number; "
             f"go on from the tables with: delayline rebuild --stage {stage}"
@@ -77,7 +73,6 @@ class TableBehind(PipelineError):
     """
 
     def __init__(self, stage: str, table: str, held: int, written: int) -> None:
-        """Name stage and table, the last batch that the table holds (-1: none), and the last that was written."""
         super().__init__(
             f"stage {stage}: {table} holds batch {held}, the checkpoint has written batch {written}; "
             f"go on from the tables with: delayline rebuild --stage {stage}"
@@ -92,7 +87,6 @@ class SourceBehind(PipelineError):
     """
 
     def __init__(self, stage: str, table: str, newest: int, read: int) -> None:
-        """Name stage and table, the newest version of the table, and the version that the stage has read."""
         super().__init__(
             f"stage {stage}: {table} ends with version {newest}, the stage has read version {read}; "
             "restore all tables and checkpoints from one copy (docs/operations.md)"
@@ -120,7 +114,6 @@ class StageRunning(PipelineError):
     """Another process runs this stage on this warehouse. Stop it first."""
 
     def __init__(self, stage: str, holder: str) -> None:
-        """Name the stage and who holds it."""
         super().__init__(f"stage {stage} is already running ({holder})")
         self.stage, self.holder = stage, holder
 
@@ -133,7 +126,6 @@ class ClockJumped(PipelineError):
     """
 
     def __init__(self, jump_ms: int, max_jump_ms: int) -> None:
-        """Name the jump and what is tolerated, in ms."""
         super().__init__(f"wall clock jumped by {jump_ms} ms, allowed: {max_jump_ms} ms")
         self.jump_ms, self.max_jump_ms = jump_ms, max_jump_ms
 
@@ -142,7 +134,6 @@ class ContractBroken(PipelineError):
     """A stage was about to commit NULL in a column that its table requires. It did not; the defect is ours."""
 
     def __init__(self, table: str, column: str, rows: int) -> None:
-        """Name the table, the column, and how many rows of a file hold NULL."""
         super().__init__(f"{table}.{column}: NULL in {rows} rows, allowed: none")
         self.table, self.column, self.rows = table, column, rows
 
@@ -154,7 +145,6 @@ class UnknownTableFeature(PipelineError):
     """
 
     def __init__(self, table: str, found: object, allowed: str) -> None:
-        """Name the table, what its log asks of writers, and what we know."""
         super().__init__(f"{table}: the table asks for {found}, allowed: {allowed}; see delayline doctor")
         self.table, self.found, self.allowed = table, found, allowed
 
@@ -167,7 +157,6 @@ class InboxColumn(PipelineError):
     """
 
     def __init__(self, column: str, found: str | None, allowed: str) -> None:
-        """Name the column, its type (None: it is gone), and the one that it must have."""
         state = "is gone" if found is None else f"has type {found}"
         super().__init__(f"inbox: column {column} {state}, allowed: type {allowed}")
         self.column, self.found, self.allowed = column, found, allowed
@@ -181,7 +170,6 @@ class MemoryEnded(PipelineError):
     """
 
     def __init__(self, stage: str, what: str, files: str | None, memory: str) -> None:
-        """Name the stage, what ended, the files of its batch (None: it was at none), and the memory of the driver."""
         at = f"at {files}" if files else "between two batches"
         super().__init__(f"stage {stage}: {what} {at}; session.memory = {memory}, allowed: more")
         self.stage, self.what, self.files, self.memory = stage, what, files, memory
@@ -196,7 +184,6 @@ class BrokenVersion(PipelineError):
     """
 
     def __init__(self, folder: str, version: int) -> None:
-        """Name the table's folder and the version."""
         table = folder.rstrip("/").rpartition("/")[2]
         entry = f"{folder}/_delta_log/{version:020d}.json"
         then = "send its messages again" if table == "inbox" else "rebuild the stage that wrote it"
@@ -214,7 +201,6 @@ class PreparedFileGone(PipelineError):
     """
 
     def __init__(self, batch: int, source: tuple[int, int], path: str) -> None:
-        """Name the batch, where it ends in `redelivery` (version, index), and the file."""
         super().__init__(
             f"deliveries: {path} of prepared batch {batch} (redelivery up to {source}) is gone; start dispatch again"
         )
@@ -229,7 +215,6 @@ class NoFileSystem(PipelineError):
     """A path lies on a file system that this command does not reach. Run it where Spark is, or name another path."""
 
     def __init__(self, path: str) -> None:
-        """Name the path."""
         super().__init__(
             f"path = {path!r}, allowed here: a folder of this machine, or s3://, gs://, abfss:// with the keys in the "
             "environment"
@@ -241,7 +226,6 @@ class NoWarehouse(PipelineError):
     """A folder does not hold the table that was asked for. Name another folder, or run `delayline init`."""
 
     def __init__(self, root: str, table: str) -> None:
-        """Name the folder and the table."""
         super().__init__(
             f"warehouse = {root!r} has no table {table!r}; make it with: delayline init --warehouse {root}"
         )
@@ -252,7 +236,6 @@ class StillConflicting(PipelineError):
     """Other writers took every version that was tried; nothing was written. Try again when they are less busy."""
 
     def __init__(self, table: str, attempts: int) -> None:
-        """Name the table and the number of attempts."""
         super().__init__(f"{table}: another writer was faster {attempts} times in a row, nothing was written")
         self.table, self.attempts = table, attempts
 
@@ -261,7 +244,6 @@ class AlreadySubscribed(PipelineError):
     """The topic has an active subscription of that name with other settings. Choose another name."""
 
     def __init__(self, topic: str, subscription: str, found: str) -> None:
-        """Name the subscription and how it is registered."""
         super().__init__(f"subscription {subscription!r} of topic {topic!r} exists with {found}")
         self.topic, self.subscription, self.found = topic, subscription, found
 
@@ -270,7 +252,6 @@ class VersionGone(PipelineError):
     """A version of a table can no longer be read: its log entry or a file of it was removed. Read from a later one."""
 
     def __init__(self, table: str, version: int, part: str) -> None:
-        """Name the table, the version and what is missing."""
         super().__init__(f"{table}: version {version} cannot be read any more ({part} was removed)")
         self.table, self.version, self.part = table, version, part
 
@@ -279,7 +260,6 @@ class ColumnGone(PipelineError):
     """Somebody dropped or renamed a column that is to be written; nothing was written. Bring the column back."""
 
     def __init__(self, table: str, column: str, found: Sequence[str]) -> None:
-        """Name the table, the column, and the columns that the table has."""
         super().__init__(f"{table}: there is no column {column!r}, found: {', '.join(found)}")
         self.table, self.column, self.found = table, column, found
 
@@ -309,7 +289,6 @@ class SinkPlaceGone(PipelineError):
     """
 
     def __init__(self, topic: str, subscription: str, problem: str) -> None:
-        """Name the subscription, and what is wrong."""
         named = f"--topic {quote(topic)} --subscription {quote(subscription)}"
         super().__init__(
             f"sink of ({topic!r}, {subscription!r}): {problem}; "
@@ -331,7 +310,6 @@ class NoBrokerClient(PipelineError):
     """
 
     def __init__(self, broker: str) -> None:
-        """Say how to install it."""
         package = CLIENTS[broker]
         super().__init__(
             f"the client of {broker.capitalize()} is not installed; install it with: pip install '{package}'"
@@ -350,7 +328,6 @@ class CursorUnreadable(PipelineError):
     """
 
     def __init__(self, topic: str, subscription: str, life: int, problem: str) -> None:
-        """Name the incarnation, and what is wrong with its bytes."""
         super().__init__(
             f"cursors: what is open of ({topic!r}, {subscription!r}, {life}) cannot be read: {problem}; "
             f"restore all tables from one copy, or begin anew with: delayline unsubscribe, delayline subscribe"
@@ -362,7 +339,6 @@ class SourceAway(PipelineError):
     """The brokers of a source do not answer, or refuse. At a start correct the address, or start them."""
 
     def __init__(self, field: str, servers: str, reason: str) -> None:
-        """Name the profile's field and the address, and what Kafka's client says."""
         super().__init__(f"{field} = {servers!r}: no answer ({reason})")
         self.field, self.servers, self.reason = field, servers, reason
 
@@ -371,7 +347,6 @@ class NoSourceConnector(PipelineError):
     """Spark lacks the connector of a source. Name its package to spark-submit."""
 
     def __init__(self, field: str, package: str) -> None:
-        """Name the profile's field and the package."""
         super().__init__(f"{field}: Spark has no connector for it; start with --packages {package}")
         self.field, self.package = field, package
 
@@ -384,6 +359,5 @@ class SourcePlaceGone(PipelineError):
     """
 
     def __init__(self, source: str, problem: str) -> None:
-        """Name the source, and say what is not there."""
         super().__init__(f"source {source}: {problem}; give it another name, and it begins as its `start` says")
         self.source, self.problem = source, problem

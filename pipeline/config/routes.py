@@ -24,6 +24,5 @@ class FileTooLarge(Exception):
     """A file of a table to which anybody may append holds more than may be held; its rows are passed over."""
 
     def __init__(self, path: str, most: str) -> None:
-        """Name the file, and what it has more of than is allowed."""
         super().__init__(f"{path}: allowed: {most}")
         self.path, self.most = path, most

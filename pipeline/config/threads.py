@@ -16,7 +16,6 @@ class Panic(RuntimeError):
     """Native code panicked, or something asked a thread to exit. Its cause says what. Report it with that."""
 
     def __init__(self, cause: BaseException) -> None:
-        """Take over what the cause says."""
         super().__init__(f"{type(cause).__name__}: {cause}")
 
 

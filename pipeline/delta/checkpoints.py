@@ -262,7 +262,6 @@ class Progress:
     """How far a query with a watermark is that runs beside this one, as its checkpoint says it."""
 
     def __init__(self, checkpoint: Checkpoint, pause: Callable[[float], None] = time.sleep) -> None:
-        """Nothing is known yet. `pause` waits for so many seconds."""
         self._checkpoint, self._pause = checkpoint, pause
         self._watermark, self._version = -1, -1
 

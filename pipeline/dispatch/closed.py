@@ -33,7 +33,6 @@ class ClosedLog:
     """The files of `closed`, followed from the first question on."""
 
     def __init__(self, warehouse: Warehouse) -> None:
-        """Nothing is read yet."""
         self._warehouse = warehouse
         self._live = LiveFiles(warehouse, CLOSED, lambda file: _ledgers(file.get("stats")))
 

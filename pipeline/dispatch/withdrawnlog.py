@@ -22,7 +22,6 @@ class WithdrawnLog:
     """What `commands` withdraw, followed from the first question on."""
 
     def __init__(self, warehouse: Warehouse) -> None:
-        """Nothing is read yet."""
         self._log, self._said, self._known = CommandLog(warehouse), Withdrawals(), Withdrawn()
 
     def look(self) -> Withdrawn:

@@ -12,7 +12,6 @@ class Standing:
     """The checkpoint of one stage. What changes while the stage runs is listed once, when this is made."""
 
     def __init__(self, root: str, stage: str) -> None:
-        """List the folder."""
         self.stage, self._files, self._folder = stage, Files(), f"{root}/_checkpoints/{stage}"
         self.origin = self._origin()
         # What is committed first: its offsets are there by then.

@@ -34,7 +34,6 @@ class Changes:
     """The versions of an inbox that are no appends."""
 
     def __init__(self, warehouse: Warehouse) -> None:
-        """Nothing is read yet."""
         self._warehouse, self._files, self._path = warehouse, warehouse.files, warehouse.path(INBOX)
 
     def between(self, begin: Position, end: Position) -> tuple[list[Change], list[LeftOut]]:

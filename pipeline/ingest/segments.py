@@ -130,7 +130,6 @@ class MembershipCache:
     """
 
     def __init__(self) -> None:
-        """Nothing is compared yet."""
         self._last: tuple[Mapping[Name, Subscription], Mapping[Name, Incarnation], frozenset[Name]] | None = None
         self._members = Membership({}, {}, {}, frozenset())
 

@@ -294,7 +294,6 @@ class TickSource(StreamSource):
     """
 
     def __init__(self, spark: SparkSession, instants: Instants) -> None:
-        """Answer Spark with these."""
         super().__init__(spark, java_class(spark, f"{SQL}.types.StructType").fromDDL(INSTANT))
         self._instants = instants
 

@@ -31,7 +31,6 @@ class AtWork:
     """
 
     def __init__(self, warehouse: Warehouse, stage: str, body: Body, checkpoint: Checkpoint) -> None:
-        """Nothing is being done yet."""
         self._body, self._log, self._files, self._stage = body, checkpoint, warehouse.files, stage
         self._remote, self._last = self._files.local(checkpoint.path) is None, max(checkpoint.batches(), default=-1)
         self._table = SOURCES[stage]

@@ -19,7 +19,6 @@ class StopFile:
     """
 
     def __init__(self, root: str) -> None:
-        """Name the file of a warehouse, and note a request that is there already."""
         self._root = root
         self._path = f"{root}/_control/stop" if Files().reaches(root) else None
         self.pause_s = _LOOK_S if Files().local(root) is not None else _LOOK_REMOTE_S

@@ -143,7 +143,6 @@ class DeadLetters:
     """
 
     def __init__(self, warehouse: Warehouse) -> None:
-        """Nothing is read yet."""
         self._warehouse, self._log, self._path = warehouse, MessageLog(warehouse), warehouse.path(INBOX)
         self._files = warehouse.files
         self._root = self._files.readable(warehouse.root)

@@ -176,7 +176,6 @@ class RoundLog:
     """A table that says of positions what became of their rounds."""
 
     def __init__(self, warehouse: Warehouse, table: Table) -> None:
-        """Nothing is read yet."""
         self._table = table
         self._ends = ("entry_id", "entry_id") if table is REJECTED_DISPATCH else ("first_entry", "last_entry")
         self._live = LiveFiles(warehouse, table, Bounds.of_file)

@@ -23,7 +23,6 @@ class Source:
     """
 
     def __init__(self, warehouse: Warehouse, table: Table, columns: Sequence[str]) -> None:
-        """Name the table and the columns that are read, which are small."""
         self._warehouse, self._files, self._path = warehouse, warehouse.files, warehouse.path(table)
         self.table, self._columns = table, list(columns)
         # The others are written by the stages: a file of theirs that cannot be read is no stranger's.

@@ -64,7 +64,6 @@ class SinkProcess:
     """
 
     def __init__(self, root: str, share: Share, watch: StageListener) -> None:
-        """Start nothing yet."""
         self._root, self._share, self._watch = root, share, watch
         self._lock, self._ended = Lock(), False
         self.process: subprocess.Popen[bytes] | None = None
@@ -131,7 +130,6 @@ class SinkSupervisor:
     """Keeps processes running, from when a subscription has a sink for the first time."""
 
     def __init__(self, root: str, watch: StageListener) -> None:
-        """Start nothing yet."""
         self._root, self._watch, self._files = root, watch, Files()
         self._look_s, self._seen = LOOK_S if self._files.local(root) is not None else LOOK_REMOTE_S, -1
         self._places = SinkPlaces(self._files, root)

@@ -106,7 +106,6 @@ class Sinks:
     """Follows the registry."""
 
     def __init__(self, root: str, watch: StageListener, connect: Connect, share: Share, begins: Begins) -> None:
-        """Look at nothing yet."""
         self._share, self._begins = share, begins
         self._root, self._watch, self._connect, self._files = root, watch, connect, Files()
         self._places, self._seen = SinkPlaces(self._files, root), -1

@@ -51,7 +51,6 @@ class PulsarReader(SimpleDataSourceStreamReader):
     """All partitions of a topic; those that come later are read from their beginning."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """Nothing is connected yet."""
         self._options, self._topic = dict(options), options["topic"]
         self._after: Offset = json.loads(options.get("after", "{}"))
         self._client: Any = None

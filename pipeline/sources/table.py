@@ -84,7 +84,6 @@ class DeltaSource(SourceConnector):
     position = "'in a row of the table'"
 
     def __init__(self, source: Source) -> None:
-        """Read the address."""
         self._source, self._path = source, source.address.partition(":")[2].rstrip("/")
         root, _, name = self._path.rpartition("/")
         self._warehouse, self._table = Warehouse(root), Table(name, Columns.of(), "others")

@@ -43,7 +43,6 @@ class StoreFiles:
     """A `Backend` of `pipeline.storage.files` for one object store; paths are bucket and key."""
 
     def __init__(self, system: FileSystem) -> None:
-        """Use a store that is open."""
         self._system = system
 
     def exists(self, path: str) -> bool:

@@ -116,7 +116,6 @@ class _Gathering:
     """What was read so far."""
 
     def __init__(self, table: Table, most: int, fits: Callable[[str, int], None] | None) -> None:
-        """Nothing yet."""
         self._table, self._most, self._fits = table, most, fits
         self._of_file: tuple[str, int] = ("", 0)
         self._names = [name for name in table.columns.names if name not in TEXTS]

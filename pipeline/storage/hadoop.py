@@ -47,7 +47,6 @@ class HadoopFiles:
     """A `Backend` of `pipeline.storage.files` for paths as Hadoop spells them."""
 
     def __init__(self, context: SparkContext) -> None:
-        """Use the Hadoop configuration of Spark."""
         inside: Any = context
         self._context = context
         self._gateway, self._conf = inside._gateway, inside._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `jvm`

@@ -17,7 +17,6 @@ class NoConnector(PipelineError):
     """The session has no way to S3. Start it with the package that is named, or put its JARs on the class path."""
 
     def __init__(self, root: str) -> None:
-        """Name the warehouse."""
         super().__init__(f"warehouse = {root!r}: a JAR is missing; start with --packages {HADOOP_AWS}")
         self.root = root
 
@@ -30,7 +29,6 @@ class NoConditionalPuts(PipelineError):
     """
 
     def __init__(self, root: str, found: str) -> None:
-        """Name the warehouse, and what the store did."""
         super().__init__(f"warehouse = {root!r}: {found}, allowed: a store that puts an object only where none is")
         self.root, self.found = root, found
 
@@ -39,7 +37,6 @@ class StoreRefused(PipelineError):
     """The store did not take a small object. What it said is in the message; check keys, rights and address."""
 
     def __init__(self, root: str, said: str) -> None:
-        """Name the warehouse and what the store said."""
         super().__init__(f"warehouse = {root!r}: {said}")
         self.root, self.said = root, said
 

@@ -42,7 +42,6 @@ class CommandLog:
     """
 
     def __init__(self, warehouse: Warehouse) -> None:
-        """Nothing is read yet."""
         self._warehouse, self._live = warehouse, LiveFiles(warehouse, COMMANDS, Bounds.of_file)
         self._rows: dict[str, pa.Table] = {}
         self._mark: SettledMark | None = None

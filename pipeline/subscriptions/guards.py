@@ -78,7 +78,6 @@ class GuardFailed(Exception):
     """
 
     def __init__(self, kind: str, took_ms: int = 0, said: str | None = None, *, ended: bool = False) -> None:
-        """Say why."""
         super().__init__(kind)
         self.took_ms, self.said, self.ended = took_ms, said or kind, ended
 
@@ -282,7 +281,6 @@ class GuardStates:
     """The files of a warehouse: one for each guard that fails."""
 
     def __init__(self, files: Files, root: str) -> None:
-        """Read nothing yet."""
         self._notes = Notes(files, f"{root}/{_STATES}", GuardState)
 
     def put(self, state: GuardState) -> None:

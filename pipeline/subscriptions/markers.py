@@ -120,7 +120,6 @@ class Markers:
     """The markers of `segments`, now or at a version."""
 
     def __init__(self, warehouse: Warehouse, version: int | None = None) -> None:
-        """Nothing is read yet."""
         self._warehouse = warehouse
         self._version = version
         self._most = _FEW_LIVES
@@ -151,7 +150,6 @@ class PresentIncarnations:
     """
 
     def __init__(self, warehouse: Warehouse) -> None:
-        """Nothing is read yet."""
         self._warehouse = warehouse
         self._markers = Markers(warehouse)
         self._settled, self._seen = (-1, -1), -1

@@ -51,7 +51,6 @@ class Registry:
     """
 
     def __init__(self, warehouse: Warehouse) -> None:
-        """Nothing is read yet."""
         self._warehouse, self._files = warehouse, warehouse.files
         self._lines: dict[RegistryLine, RegistryLine] = {}
         self._known: tuple[int, Registered] = (-1, Registered())

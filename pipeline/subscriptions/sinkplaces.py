@@ -152,7 +152,6 @@ class SinkPlaces(Notes[SinkPlace]):
     """The places of the sinks of a warehouse, by their names, and what each has taken up."""
 
     def __init__(self, files: Files, root: str) -> None:
-        """Read nothing yet."""
         super().__init__(files, f"{root}/{_FOLDER}", SinkPlace)
 
     def begin(self, name: str) -> Epoch:

@@ -140,7 +140,6 @@ class NotedByOthers(PipelineError):
     """
 
     def __init__(self, name: str, number: int | None, allowed: str) -> None:
-        """Name the import, the number (None: there is none), and those that it may be."""
         super().__init__(
             f"{INBOX.name}: the number {number} under {name!r} is not of this import, allowed: {allowed}; find out how "
             "far it is, and note that number by an append of your own (docs/operations.md)"

@@ -153,7 +153,6 @@ class Settled:
     """What settle has committed: how far it read, and its state."""
 
     def __init__(self) -> None:
-        """Nothing."""
         self.read = (0, 0, 0, 0)
         self.state = Outstanding()
         self.plan: tuple[int, int, int, int] | None = None

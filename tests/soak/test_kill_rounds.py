@@ -290,7 +290,6 @@ class Minds:
     """Somebody who cancels, moves and takes back some of what waits, by key."""
 
     def __init__(self, root: str, draw: random.Random) -> None:
-        """Nothing is commanded yet."""
         self._root, self._draw, self._given = root, draw, list[str]()
         self.moved = set[bytes]()
 

@@ -216,7 +216,6 @@ class Words(logging.Handler):
     """Keeps what is logged."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         super().__init__(logging.WARNING)
         self.said = list[str]()
 

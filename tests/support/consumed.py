@@ -162,7 +162,6 @@ class SettleFake:
     """
 
     def __init__(self, root: str, slots: int, policies: Policies, life: int = LIFE) -> None:
-        """Nothing is open."""
         self.policies, self.slots = policies, slots
         self._root, self._batch, self._events, self._released = root, 0, -1, -1
         self._listener = Listener((TOPIC, SUBSCRIPTION), life, 1, slots, policies)

@@ -19,7 +19,6 @@ class Desk:
     """A member and its log; what it appends lands when the test says so."""
 
     def __init__(self, kind: SubscriptionType = SubscriptionType.SHARED, slots: int = 4, priority: int = 0) -> None:
-        """Nothing has happened."""
         self.replay = LeaseReplay(kind.slots(slots))
         self.member = LeaseMember(self.replay, "me", ME, kind, priority=priority)
         self.waiting: list[Rows] = []

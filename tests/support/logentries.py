@@ -90,7 +90,6 @@ class Strangers:
     """
 
     def __init__(self, root: str, rng: random.Random) -> None:
-        """Nothing is written yet."""
         self._root, self._rng, self._number = root, rng, 0
         self.good: list[Row] = []
         self.left = self.changes = 0

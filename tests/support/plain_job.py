@@ -20,7 +20,6 @@ class Job:
     """Takes what is in the inbox, and hands each message over so long after it was due."""
 
     def __init__(self, root: str, late: timedelta) -> None:
-        """Nothing was taken yet."""
         self._root, self._late, self._batch = root, late, 0
         self._waiting, self._known = list[Row](), set[bytes]()
 

@@ -136,7 +136,6 @@ class Notes:
     """What programs were handed and said, in order; threads of listeners note it, too."""
 
     def __init__(self, clock: Clock) -> None:
-        """Nothing happened."""
         self._lock, self._clock, self.events = threading.Condition(), clock, list[Event]()
 
     @property

@@ -18,7 +18,6 @@ class Clock:
     """
 
     def __init__(self) -> None:
-        """Draw the place."""
         self._ahead_ms = secrets.randbelow(_RENEWAL_MS)
         self._source = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -38,7 +37,6 @@ class Pace:
     """
 
     def __init__(self, clock: Clock) -> None:
-        """A turn begins."""
         self._clock = clock
         self.begin()
 

@@ -20,7 +20,6 @@ class ReceiverQueue:
     """
 
     def __init__(self) -> None:
-        """Nothing waits."""
         self.size = 0
         self._rows: deque[Rows] = deque()
         self._window: Window | None = None

@@ -82,7 +82,6 @@ class SlotFetcher:
     """
 
     def __init__(self, logs: Logs, key: Key, kind: SubscriptionType, slots: int) -> None:
-        """No slots."""
         self._logs, self._key, self._slots_of = logs, key, slot_rule(kind, slots)
         self._streams: list[_Stream] = []
         self._backlogs: list[Backlog] = []

@@ -49,7 +49,6 @@ class TopicConsumer:
     def __init__(
         self, logs: Logs, topic: str, subscription: str, options: ConsumerOptions, lock: threading.Condition
     ) -> None:
-        """It has not joined yet."""
         self._logs, self.topic, self.subscription, self.options, self.lock = logs, topic, subscription, options, lock
         self.tracker = UnackedTracker(logs.clock, options, self._may, logs.writer.add)
         self.busy: str | None = None

@@ -239,7 +239,6 @@ class Handed:
     """What was handed out, in order, as far as something of it is held: cumulative acknowledgement asks for it."""
 
     def __init__(self, holding: DeliverySet) -> None:
-        """Nothing was."""
         self._holding, self._parts = holding, deque[Part]()
         self._last: tuple[int, int] | None = None
 

@@ -37,7 +37,6 @@ class EventWriter:
     """
 
     def __init__(self, root: str, clock: Clock) -> None:
-        """Nothing waits."""
         self._root, self._clock = root, clock
         self._waiting: list[pa.Table] = []
         self._lock, self._committing, self.given = threading.Lock(), threading.Lock(), threading.Event()

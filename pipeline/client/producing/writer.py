@@ -37,7 +37,6 @@ class Inbox:
     """Appends, and looks whether an append is in the log though its answer was lost."""
 
     def __init__(self, root: str) -> None:
-        """Look at nothing yet."""
         self._root, self._files = root, Files()
         self._table: DeltaTable | None = None
 

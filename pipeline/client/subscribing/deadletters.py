@@ -37,7 +37,6 @@ class NotedAhead(PipelineError):
     """
 
     def __init__(self, table: str, name: str, number: int) -> None:
-        """Name the table, the application name, and the number."""
         super().__init__(
             f"{table}: the number {number} under {name!r} is ahead of all that is there; "
             "note the right one (docs/operations.md)"

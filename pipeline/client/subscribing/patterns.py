@@ -111,7 +111,6 @@ class _Described(Follower):
     """
 
     def __init__(self, root: str, pattern: re.Pattern[str], own: _Own) -> None:
-        """Read what is there."""
         super().__init__(root, Files(), MESSAGES)
         self._pattern, self._own = pattern, own
         self._sent, self._registered, self._registry = set[str](), set[str](), -1

@@ -95,7 +95,6 @@ class DataRows:
     """Reads files of a warehouse's `deliveries`; may be used by several threads."""
 
     def __init__(self, folder: str, files: Files) -> None:
-        """Nothing is kept yet."""
         self._folder, self._files = folder, files
         self._kept, self._bytes = OrderedDict[str, pa.Table](), 0
         self._lock = threading.Lock()

@@ -22,7 +22,6 @@ class DeliverySet:
     """Bitmaps of entries by ledger, slot and redelivery count; none of them is ever changed, so copies share them."""
 
     def __init__(self) -> None:
-        """Without any."""
         self._cells: dict[int, dict[Cell, BitMap]] = {}
 
     def __bool__(self) -> bool:

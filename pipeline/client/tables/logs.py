@@ -304,7 +304,6 @@ class RegistryLog(Follower):
     """Follows `subscriptions`. Its lines are read when somebody asks after a change."""
 
     def __init__(self, root: str, files: Files) -> None:
-        """Nothing is read yet."""
         super().__init__(root, files, SUBSCRIPTIONS)
         self._wanted = set[str]()
         self._lines: dict[Name, set[str]] | None = None

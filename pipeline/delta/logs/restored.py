@@ -27,7 +27,6 @@ class TableRestored(PipelineError):
     """
 
     def __init__(self, table: str, version: int, path: str) -> None:
-        """Name the table, the version that is the RESTORE, and the folder of the table."""
         text = f"{table}: version {version} is a RESTORE, and its rows are not what the stages wrote"
         super().__init__(f"{text}; {remedy_of(path, version)}")
         self.table, self.version, self.path = table, version, path

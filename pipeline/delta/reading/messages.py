@@ -84,7 +84,6 @@ class MessageLog:
     """The files of `messages`."""
 
     def __init__(self, warehouse: Warehouse) -> None:
-        """Nothing is read yet."""
         self._warehouse, self._path = warehouse, warehouse.path(MESSAGES)
         self._folder = warehouse.files.readable(self._path)
         self._live = LiveFiles(warehouse, MESSAGES, _held)

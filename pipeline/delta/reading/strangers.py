@@ -45,7 +45,6 @@ class FilesBroken(Exception):
     """
 
     def __init__(self, files: Sequence[LeftOut]) -> None:
-        """Name them."""
         super().__init__(f"{len(files)} files cannot be read")
         self.files = tuple(files)
 

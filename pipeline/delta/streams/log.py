@@ -64,7 +64,6 @@ class ColumnsChanged(PipelineError):
     """Somebody has changed the columns of a table that a query follows. A query that starts now has the new ones."""
 
     def __init__(self, table: str, version: int) -> None:
-        """Name the table, and the version that changed them."""
         super().__init__(f"{table} has other columns since version {version}")
         self.table, self.version = table, version
 
@@ -73,7 +72,6 @@ class SourceReplaced(PipelineError):
     """A table that a query follows was made again, or set back: what was read of it says nothing of the new one."""
 
     def __init__(self, table: str) -> None:
-        """Name the table."""
         super().__init__(
             f"{table} is another table than was read, or was set back; restore it together with the checkpoint "
             "(docs/operations.md)"

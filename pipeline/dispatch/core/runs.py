@@ -27,7 +27,6 @@ class Cut:
     """Runs of rows: which row each is of, its first and its last entry."""
 
     def __init__(self) -> None:
-        """None yet."""
         self._numbers, self._firsts, self._lasts = ([np.empty(0, np.int64)] for _ in range(3))
 
     def add(self, number: int, entries: BitMap) -> None:

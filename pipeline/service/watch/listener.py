@@ -25,7 +25,6 @@ class Listener(StreamingQueryListener):
     """Follows our queries in a session; others in it are passed over."""
 
     def __init__(self, metrics: Metrics) -> None:
-        """Tell these metrics."""
         self._metrics, self._stages, self._in_jvm = metrics, dict[str, str](), None
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name

@@ -26,7 +26,6 @@ class Lateness(Collector):
     """A histogram that takes the deliveries of a commit together; the client library's takes them one by one."""
 
     def __init__(self) -> None:
-        """Nothing was late yet."""
         self._lock, self._within, self._count, self._sum = Lock(), [0.0] * len(LATE_S), 0, 0.0
 
     def add(self, part: Publication) -> None:
@@ -50,7 +49,6 @@ class Metrics(StageListener):
     """All metrics of a process."""
 
     def __init__(self) -> None:
-        """Register them."""
         self.registry = CollectorRegistry()
         self._lateness = Lateness()
         self.registry.register(self._lateness)

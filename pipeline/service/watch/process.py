@@ -41,7 +41,6 @@ class Watcher(Metrics):
     """The metrics, and beside them the board of the lines and the lines of settle in the log of progress."""
 
     def __init__(self) -> None:
-        """Nothing was told yet."""
         super().__init__()
         self.board = ProgressAggregator(wall_ms())
 

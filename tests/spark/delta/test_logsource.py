@@ -27,7 +27,6 @@ class Table:
     """A table of numbers, and a query that follows it."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        """Nothing is there yet."""
         self._spark, self.path, self._checkpoint = spark, str(folder / "numbers"), str(folder / "checkpoint")
         self.batches = list[list[int]]()
 

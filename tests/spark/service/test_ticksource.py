@@ -20,7 +20,6 @@ class Heard:
     """A query that notes the instants of its batches."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        """None yet."""
         self._spark, self._folder, self.instants = spark, folder, list[tuple[int, list[int]]]()
         self.clock = str(folder / "clock")
 

@@ -21,7 +21,6 @@ class Listed:
     """A log whose table has some files, and that says which of them are read."""
 
     def __init__(self, *files: DataFile) -> None:
-        """Nothing is read yet."""
         self.files, self.data, self.read = files, self, list[str]()
 
     def table(self, _version: int) -> list[DataFile]:

@@ -282,7 +282,6 @@ class Listener:
     """Notes what a failover consumer is told."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self.says: list[tuple[str, int]] = []
 
     def became_active(self, consumer: Consumer, partition: int) -> None:
@@ -318,7 +317,6 @@ class Play:
     """Consumers that join, leave and die as chance has it, and notes of what each was handed."""
 
     def __init__(self, world: World, seed: int) -> None:
-        """Nobody there."""
         self.world, self.chance = world, random.Random(seed)  # noqa: S311 - a test that repeats itself
         self.alive: dict[str, Consumer] = {}
         self.held: dict[str, list[Message]] = {}

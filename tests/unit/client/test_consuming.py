@@ -245,7 +245,6 @@ class Settling:
     """Settles in a thread, as the service does, for consumers that have threads."""
 
     def __init__(self, world: World) -> None:
-        """Begin."""
         self._world, self._ended = world, threading.Event()
         self._thread = threading.Thread(target=self._run)
 

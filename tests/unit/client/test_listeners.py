@@ -28,7 +28,6 @@ class Listener:
     """Is told of a failover consumer."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self.active = threading.Event()
         self.threads: list[threading.Thread] = []
 

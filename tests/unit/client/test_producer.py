@@ -37,7 +37,6 @@ class Callback:
     """What callbacks were told."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self.results: list[Result] = []
         self.ids: list[MessageId | None] = []
 

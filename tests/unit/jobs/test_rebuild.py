@@ -33,7 +33,6 @@ class Reached:
     """The stages that were reached, in order, each with the latest time of its clock; settle may run."""
 
     def __init__(self) -> None:
-        """None yet."""
         self.stages: list[tuple[str, int | None]] = []
         self.settle_runs = False
 

@@ -55,7 +55,6 @@ class Late(StageListener):
     """What a process is told of sinks."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self.seconds = dict[str, float | None]()
 
     def sink_late(self, topic: str, subscription: str, seconds: float | None) -> None:  # noqa: ARG002 - of one topic

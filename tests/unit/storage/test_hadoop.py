@@ -32,7 +32,6 @@ class Crowded:
     """A store in which so many puts meet another one."""
 
     def __init__(self, conflicts: int) -> None:
-        """Nothing was put."""
         self.conflicts, self.puts = conflicts, 0
 
     def createFile(self, _: object) -> Any:  # noqa: ANN401, N802 - Hadoop's name
