@@ -46,7 +46,7 @@ def settled(look: Look) -> Iterator[Finding]:
             )
             text = f"its policies cannot be followed: {line.wrong}"
             yield error("policy_refused", "/".join(line.named), text, remedy)
-    names = {line.named for line in lines if line.acknowledges}
+    names = _acknowledging(look)
     last = look.table(schemas.CURSORS).log.last(SETTLE)
     if names or (last is not None and last[1].note.get("follows")):
         cursors = by_name(query(NEWEST.format(rows="t"), t=look.table(schemas.CURSORS).delta))
@@ -54,6 +54,10 @@ def settled(look: Look) -> Iterator[Finding]:
             yield from _bytes(name, cursors[name])
         yield from _behind(look, last)
         yield from _letters(look)
+
+
+def _acknowledging(look: Look) -> set[Name]:
+    return set(registered_in(look.table(schemas.SUBSCRIPTIONS).delta).acknowledging)
 
 
 def _letters(look: Look) -> Iterator[Finding]:
@@ -129,7 +133,6 @@ def _ms(opened: Opened, version: int) -> int:
 
 
 """So many of the last batches of settle are looked at."""
-_ACKNOWLEDGE = "SELECT topic, subscription FROM t WHERE active AND policies['ack'] = 'true'"
 _RUN = ("topic", "subscription", "life", "ledger_id", "first_entry", "last_entry")
 _RETRIES = (
     f"SELECT topic, subscriptions, redelivery_count, {schemas.ROUND} AS number, chunk FROM t WHERE kind = 'retry'"  # noqa: S608 - our own words
@@ -144,9 +147,7 @@ _NOTHING = PositionSet()
 def opened(look: Look) -> Iterator[Finding]:
     """What was released is open or was settled by somebody; what waits to come again is in the index or was there."""
     last = look.table(schemas.CURSORS).log.last(SETTLE)
-    names = {
-        (row["topic"], row["subscription"]) for row in query(_ACKNOWLEDGE, t=look.table(schemas.SUBSCRIPTIONS).delta)
-    }
+    names = _acknowledging(look)
     if last is None:
         return
     yield from _ahead(look, last[1], follows=bool(names or last[1].note.get("follows")))
