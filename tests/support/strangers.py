@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pipeline.delta.deltars import path_of
 from pipeline.storage.arrays import arrow_schema
+from pipeline.subscriptions.policies import Policies, TopicPolicies
 from schemas import COMMANDS, CONSUMER_EVENTS, INBOX, SUBSCRIPTIONS, Table
 from state.buckets import MAX_TIME
 
@@ -105,10 +106,7 @@ _MAPS = {
     "properties": (
         "delayline.event_time", "delayline.ordering_key", "delayline.headers", "delayline.topic", "[" * 2_000,
     ),
-    "policies": (
-        "ack", "true", "paused", "max_rate", "ttl_ms", "7", "guard", "no such column", "sink", "kafka://x/y",
-        "partitions",
-    ),
+    "policies": (*Policies.rows, *TopicPolicies.rows, "true", "7", "no such column", "kafka://x/y", "partitions"),
 }  # fmt: skip
 
 
