@@ -109,7 +109,7 @@ def refused(changes: Iterable[Change], separated: Iterable[int], files: Iterable
     for said in (row["properties"] for row in rows):
         _LOG.warning(_SAID, said)
     for each in files:
-        _LOG.warning("inbox: version %d: %r is left out: %s", each.version, each.path, each.text)
+        _LOG.warning("%s: version %d: %r is left out: %s", INBOX.name, each.version, each.path, each.text)
         said = {"version": str(each.version), "file": _text(each.path), "problem": each.text, "remedy": _AGAIN}
         rows.append({"reason": each.reason, "properties": said})
     return pa.Table.from_pylist(rows, schema=arrow_schema(INBOX.schema).append(pa.field("reason", pa.string())))

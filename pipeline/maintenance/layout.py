@@ -236,7 +236,7 @@ def cluster(warehouse: Warehouse, after: int, most_bytes: int) -> Merged:
     try:
         table = Rewriting.of(warehouse, MESSAGES)
     except NotInDriver:
-        _LOG.warning("files of messages are left as they are: the table is not what it was made as")
+        _LOG.warning("files of %s are left as they are: the table is not what it was made as", MESSAGES.name)
         return 0, 0
     # What comes meanwhile is the next round's, or there would be no end of it.
     files = [file for file in map(LaidOut.of, table.files) if file is not None]

@@ -85,6 +85,7 @@ def rebuild(warehouse: Warehouse, stage: str, options: Options, *, latest: Ms | 
 
     Raises:
         StageRunning: a stage that must be stopped runs.
+        SourceBehind: dispatch has read more of `redelivery` than is there.
     """
     bring_up_to_date(warehouse)
     stages = (stage, SCHEDULE) if stage == INGEST and takeover.unaddressed(warehouse) else (stage,)

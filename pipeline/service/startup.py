@@ -61,9 +61,17 @@ def check_source(stage: str, table: str, newest: int, checkpoint: Checkpoint) ->
     Raises:
         SourceBehind: it does.
     """
-    place = checkpoint.end
-    # The version that comes next, or one of which some files are taken.
-    read = place.version if place.index >= 0 else place.version - 1
+    check_read(stage, table, newest, checkpoint.end.offset)
+
+
+def check_read(stage: str, table: str, newest: int, place: tuple[int, int]) -> None:
+    """The same of a place: the version that comes next, or one of which some files are taken.
+
+    Raises:
+        SourceBehind: the table ends before it.
+    """
+    version, index = place
+    read = version if index >= 0 else version - 1
     if newest < read:
         raise SourceBehind(stage, table, newest, read)
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 import schemas
 from pipeline.config.options import Options
-from pipeline.config.stages import INGEST
+from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.delta.checkpoints import Origin, Position
 from pipeline.delta.logs.entries import Commit, commits, newest, note_of
 from pipeline.delta.warehouse import Warehouse
@@ -22,6 +22,7 @@ from pipeline.dispatch.stage import Dispatch
 from pipeline.ingest.plan import Plan, last_commits_of_ingest, taken
 from pipeline.ingest.stage import Ingest
 from pipeline.service.clock import given
+from pipeline.service.startup import check_read
 from pipeline.subscriptions.markers import IngestMemory, Markers
 from state.units import EPOCH
 
@@ -121,8 +122,13 @@ def take_over_dispatch(warehouse: Warehouse, options: Options) -> Origin:
     the last one that is noted, or what it refused is still held. Batches after the last that is noted had nothing to
     hand over: their positions were of removed subscriptions, and are looked at again; or all was left out,
     or held, which commits of those tables say.
+
+    Raises:
+        SourceBehind: `redelivery` ends before what dispatch has read of it.
     """
     before = DispatchProgress.of(warehouse)
+    read = before.done if before.torn is None else before.torn.source
+    check_read(DISPATCH, schemas.REDELIVERY.name, newest(warehouse.files, warehouse.path(schemas.REDELIVERY)), read)
     restored = restore_all(warehouse, options.settings, before.furthest)
     refused, plan = before.commits.get(schemas.REJECTED_DISPATCH.name), before.rejected
     after = DispatchProgress.of(warehouse)

@@ -6,7 +6,6 @@ A run has a topic and a time of its own for each test, so that one world stands 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -15,14 +14,23 @@ from shutil import copytree, rmtree
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.config.errors import BatchDiffers, CheckpointBehind, ClockAhead, SourceBehind, TableBehind
+from pipeline.config.errors import BatchDiffers, CheckpointBehind, ClockAhead, TableBehind
 from pipeline.config.settings import LiveClock
-from pipeline.config.stages import INGEST, SCHEDULE, SETTLE, STAGES
+from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE, STAGES
 from pipeline.dispatch.prepared import PREPARED, PreparedStore
 from pipeline.service.rebuild import reset_settle
-from schemas import DELIVERIES, INBOX, REDELIVERY, REJECTED_DISPATCH, Table
+from schemas import DELIVERIES, REJECTED_DISPATCH
 from state.units import Ms
 from tests.support.consuming import acknowledging
+from tests.support.setback import (
+    WRITTEN,
+    all_once,
+    rebuilt,
+    refused,
+    releases_set_back,
+    source_set_back,
+    table_set_back,
+)
 from tests.support.stream import (
     Step,
     World,
@@ -32,12 +40,10 @@ from tests.support.stream import (
     delivered,
     kill_after,
     message,
-    payloads,
     play,
     restart,
     stop,
     subscribe,
-    void,
 )
 from tests.support.together import Played, play_together
 from tests.support.worlds import SHELLS
@@ -58,32 +64,6 @@ def put_back(world: World) -> None:
     world.lose(*STAGES)
     for stage in STAGES:
         copytree(f"{world.warehouse.root}.backup/{stage}", world.warehouse.checkpoint(stage))
-
-
-def refused(stage: str, error: type[Exception]) -> Step:
-    """The start of a stage is refused, with the stage and the remedy in the error."""
-
-    def step(world: World) -> None:
-        with pytest.raises(error) as raised:
-            world.start(stage)
-        assert vars(raised.value)["stage"] == stage
-        assert f"delayline rebuild --stage {stage}" in str(raised.value)
-
-    return step
-
-
-def all_once(topic: str, *expected: str, subscription: str = "s") -> Step:
-    """Exactly these payloads were delivered so far, by whatever checkpoint."""
-
-    def step(world: World) -> None:
-        assert sorted(payloads(world, subscription, topic)) == list(expected)
-
-    return step
-
-
-def rebuilt(*stages: str) -> Step:
-    """Rebuild stages that are stopped."""
-    return check(lambda world: void(world.rebuild(*stages)))
 
 
 def one_behind(topic: str, at: int) -> list[Step]:
@@ -141,62 +121,6 @@ def ending_elsewhere(topic: str, at: int) -> list[Step]:
         append(message("d", topic)),
         advance(at + 3),
         all_once(topic, "a", "b", "c", "d"),
-    ]
-
-
-def set_back(table: Table) -> Step:
-    """Set a table back by one version."""
-
-    def step(world: World) -> None:
-        world.lose()
-        last = max(Path(world.warehouse.path(table), "_delta_log").glob("*.json"))
-        last.rename(last.with_suffix(".aside"))
-        last.with_suffix(".crc").unlink(missing_ok=True)
-
-    return step
-
-
-def bring_back(table: Table) -> Step:
-    """The version is found again."""
-
-    def step(world: World) -> None:
-        (aside,) = Path(world.warehouse.path(table), "_delta_log").glob("*.aside")
-        aside.rename(aside.with_suffix(".json"))
-
-    return step
-
-
-def table_set_back(topic: str, at: int) -> list[Step]:
-    """A backup of a running warehouse may have a table from before a batch that its checkpoint has done."""
-    return [
-        subscribe(topic, "s"),
-        append(message("a", topic)),
-        advance(at),
-        set_back(REDELIVERY),
-        refused("schedule", TableBehind),
-        bring_back(REDELIVERY),
-        restart(),
-    ]
-
-
-def source_set_back(topic: str, at: int) -> list[Step]:
-    """What it lacks would count as read when it comes again; no note of the stage is in that table."""
-
-    def said(world: World) -> None:
-        with pytest.raises(SourceBehind) as raised:
-            world.start("ingest")
-        versions = re.search(r"inbox ends with version (\d+), the stage has read version (\d+)", str(raised.value))
-        assert versions
-        assert int(versions[1]) + 1 == int(versions[2])
-
-    return [
-        subscribe(topic, "s"),
-        append(message("a", topic)),
-        advance(at),
-        set_back(INBOX),
-        check(said),
-        bring_back(INBOX),
-        restart(),
     ]
 
 
@@ -263,7 +187,7 @@ def test_notes_of_prepared_parts_that_are_gone_are_refused_and_rebuilt(spark: Sp
             world.start("dispatch")
         assert raised.value.table == PREPARED
 
-    steps = [check(empty_shelf), check(said), refused("dispatch", TableBehind), rebuilt("dispatch")]
+    steps = [check(empty_shelf), check(said), refused(DISPATCH, TableBehind), rebuilt("dispatch")]
     play(spark, folder, prepared_and_dead("t", T0, *steps))
 
 
@@ -338,7 +262,8 @@ def years(request: pytest.FixtureRequest) -> Played:
     scripts = one_by_one(
         one_behind=one_behind,
         ending_elsewhere=ending_elsewhere,
-        table_set_back=table_set_back,
+        **{f"{table.name}_set_back": table_set_back(table, stages) for table, stages in WRITTEN},
+        releases_set_back=releases_set_back,
         source_set_back=source_set_back,
     )
     return play_together(scripts | {"in the future": in_the_future("in the future")}, play=request.param)
@@ -359,9 +284,15 @@ def test_batches_that_end_elsewhere_than_their_tables_say_are_refused_and_rebuil
     years.shows("ending_elsewhere")
 
 
-def test_a_table_that_was_set_back_is_refused(years: Played) -> None:
-    """The stage that wrote it names it."""
-    years.shows("table_set_back")
+@pytest.mark.parametrize("table", [table.name for table, _ in WRITTEN])
+def test_a_table_that_was_set_back_is_refused_and_rebuilt(years: Played, table: str) -> None:
+    """The stage that wrote it names it; who has read what it lacks is rebuilt, too."""
+    years.shows(f"{table}_set_back")
+
+
+def test_releases_that_were_set_back_are_refused_by_a_rebuild_of_dispatch(years: Played) -> None:
+    """It ended with an error of Spark."""
+    years.shows("releases_set_back")
 
 
 def test_a_source_that_was_set_back_is_refused(years: Played) -> None:

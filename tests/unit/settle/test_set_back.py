@@ -18,15 +18,27 @@ pytest.importorskip("pyspark", reason="settle needs requirements/all.lock")
 from pipeline.client.commanding.commands import cancel
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.errors import SourceBehind
-from pipeline.config.stages import SETTLE
+from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE
 from pipeline.delta.deltars import append, open_table, path_of, rows_of
 from pipeline.subscriptions.policies import Policies
-from schemas import COMMANDS, CONSUMER_EVENTS, DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, Table
+from schemas import (
+    COMMANDS,
+    CONSUMER_EVENTS,
+    DELIVERIES,
+    INBOX,
+    MESSAGES,
+    REDELIVERY,
+    REJECTED_DISPATCH,
+    SEGMENTS,
+    Table,
+)
 from tests.support.examined import wrong
 from tests.support.stages import Stages
 from tests.support.stream import at, message
 
 T0 = 2_000_000_000_000
+READ = {INGEST: INBOX, SCHEDULE: SEGMENTS, DISPATCH: REDELIVERY}
+"""What the other stages read."""
 FOLLOWED = [CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH, COMMANDS]
 
 
@@ -137,6 +149,20 @@ def test_a_table_that_was_restored_alone_is_refused_until_all_are_restored(job: 
     job.go()
     assert job.stages._body(SETTLE)._opened["t", "s"].outstanding.counts.outstanding == 1
     assert job.words() == set()
+
+
+@pytest.mark.parametrize("stage", READ)
+def test_what_a_stage_reads_was_restored_alone_and_it_is_refused_until_all_is_restored(job: Job, stage: str) -> None:
+    """Nobody can tell which rows of the other table it has read."""
+    job.restore(READ[stage])
+    job.stages.restart(stage)
+    with pytest.raises(SourceBehind) as refused:
+        job.stages.start(stage)
+    assert (refused.value.stage, refused.value.table) == (stage, READ[stage].name)
+    job.restore_all()
+    job.more()
+    assert job.words() == set()
+    assert Counter(row["payload"] for row in job.rows(DELIVERIES)) == {b"first": 1, b"second": 1, b"late": 1}
 
 
 def test_who_follows_nothing_begins_anew_with_older_tables(job: Job) -> None:
