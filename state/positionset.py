@@ -33,7 +33,7 @@ class PositionSet:
 
     @classmethod
     def of_runs(cls, runs: Runs) -> Self:
-        """The same of runs with due times."""
+        """The positions of runs with due times."""
         return cls.of(Positions(runs.ledger_ids, runs.first_entries, runs.last_entries))
 
     @classmethod

@@ -159,7 +159,7 @@ class Runs:
         return np.argsort(packed)
 
     def sorted(self) -> Runs:
-        """The same runs in order. O(n) when they are in order already."""
+        """The runs in order. O(n) when they are in order already."""
         return self[self.order()]
 
     def until(self, due: int, ledger_id: int, entry_id: int) -> int:
@@ -204,7 +204,7 @@ class Runs:
         return bool(((due > 0) | (due == 0) & ((ledger > 0) | (ledger == 0) & entries)).all())
 
     def apart(self) -> Runs:
-        """The same messages, each as a run of its own. O(messages)."""
+        """The messages, each as a run of its own. O(messages)."""
         if self.single:
             return self
         due = self.expanded()
@@ -216,7 +216,7 @@ class Runs:
         return bool((same & (self.first_entries[1:] <= self.last_entries[:-1])).any())
 
     def united(self) -> Runs:
-        """The same messages, ordered, each once, in the longest runs. O(n log n)."""
+        """The messages, ordered, each once, in the longest runs. O(n log n)."""
         ordered = self.sorted()
         return (ordered.without(Runs.empty()) if ordered.overlap() else ordered).joined()
 

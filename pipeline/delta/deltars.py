@@ -231,7 +231,7 @@ def query(sql: str, **tables: DeltaTable) -> list[dict[str, Any]]:
 
 
 def arrow_of(sql: str, **tables: DeltaTable) -> pa.Table:
-    """The same as Arrow; texts that are no UTF-8 stop nobody (`pipeline.delta.mended`)."""
+    """Answers of a query as Arrow; texts that are no UTF-8 stop nobody (`pipeline.delta.mended`)."""
     return answered(sql, tables, lambda opened: _whole(sql, opened))
 
 
@@ -241,7 +241,7 @@ def _whole(sql: str, tables: Mapping[str, DeltaTable]) -> pa.Table:
 
 
 def batches_of(sql: str, **tables: DeltaTable) -> pa.RecordBatchReader:
-    """The same piece by piece: whoever has seen enough reads no further."""
+    """Answers of a query piece by piece: whoever has seen enough reads no further."""
     builder = QueryBuilder()
     for name, table in tables.items():
         builder = builder.register(name, table)

@@ -76,7 +76,7 @@ class Closed:
         return self._log.rows(self.version).where(reduce(or_, inside))
 
     def rows(self, ledgers: Sequence[Bounds], settings: Settings) -> pa.Table:
-        """The same as arrays, and perhaps some of other ledgers.
+        """What is closed of some ledgers, as arrays, and perhaps some of other ledgers.
 
         Raises:
             NotInDriver: only Spark reaches them, or they are too many.

@@ -149,7 +149,7 @@ class Visible:
         return {*self.below, *range(self.top + 1, max(noted, default=0))} - set(noted)
 
     def after(self, shown: Iterable[int], hidden: Iterable[int], source: tuple[int, int]) -> "Visible":
-        """The same when some numbers become visible and others stay hidden."""
+        """Which parts are visible when some numbers have become so and others stay hidden."""
         top = max(self.top, *shown)
         return Visible(top, frozenset(number for number in hidden if number < top), max(source, self.source))
 

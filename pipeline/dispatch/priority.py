@@ -60,7 +60,7 @@ def _numbers(said: pa.Array) -> IntArray:
 
 
 def rank_column(priorities: Priorities) -> Column:
-    """The same for rows with the columns `topic`, `subscription` and `properties`."""
+    """The priorities of rows with the columns `topic`, `subscription` and `properties`."""
     found = F.lit(0).cast("bigint")
     for (topic, name), named in priorities.items():
         said = F.try_element_at("properties", F.lit(named))

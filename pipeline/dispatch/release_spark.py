@@ -47,7 +47,7 @@ _RUNS_PER_LEDGER = 20
 
 
 class SparkRelease:
-    """As `pipeline.dispatch.release_local.LocalRelease`."""
+    """What a batch hands over, made by Spark; `release_local.LocalRelease` is made in this process."""
 
     def __init__(
         self, wanted: DataFrame, window: Window, log: MessageLog, priorities: Priorities = NO_PRIORITIES

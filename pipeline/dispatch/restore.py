@@ -165,7 +165,9 @@ def restore(warehouse: Warehouse, settings: Settings) -> None:
 
 
 def restore_all(warehouse: Warehouse, settings: Settings, furthest: Commit | None = None) -> Offset:
-    """The same for a new checkpoint, which begins where dispatch ended: also when notes are gone with the old one.
+    """Find what was prepared and is gone, for a new checkpoint, which begins where dispatch ended.
+
+    That may be so, too, when notes are gone with the old checkpoint.
 
     All that was released up to there and is nowhere is looked for, as far back as deliveries are there: users delete
     old ones (decision 0117). When the log of `redelivery` begins behind that place, it is all that is released.

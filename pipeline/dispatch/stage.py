@@ -103,7 +103,7 @@ class BatchInputs:
     priorities: Priorities = field(default_factory=dict)
 
     def holding(self, name: Name) -> BatchInputs:
-        """The same when nothing of a subscription may be taken but what has expired."""
+        """The inputs when nothing of a subscription may be taken but what has expired."""
         return replace(self, allowed={**self.allowed, name: self.allowed[name].only_expired})
 
 

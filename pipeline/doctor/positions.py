@@ -71,14 +71,14 @@ def counted(opened: Opened, where: str, *, runs: bool, keys: Keys = KEYS) -> pa.
 
 
 def taken_apart(opened: Opened, where: str, *, runs: bool, keys: Keys = KEYS) -> pa.Table:
-    """The positions of such rows."""
+    """The positions of rows that a condition names, each by itself."""
     entry = "unnest(range(first_entry, last_entry + 1)) AS entry_id" if runs else "entry_id"
     sql = f"SELECT {_named(opened, keys)}, {entry} FROM t WHERE {_WHICH[keys]} AND {where}"  # noqa: S608
     return typed(arrow_of(sql, t=opened.delta))
 
 
 def refused(opened: Opened, where: str, keys: Keys) -> pa.Table:
-    """The same without the life, which rows of `rejected_dispatch` may lack."""
+    """Positions without the life, which rows of `rejected_dispatch` may lack."""
     named = _named(opened, keys).replace("life, ", "")
     sql = f"SELECT {named}, entry_id FROM t WHERE {_WHICH[keys]} AND {where}"  # noqa: S608 - our own words
     return typed(arrow_of(sql, t=opened.delta))

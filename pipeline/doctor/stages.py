@@ -52,7 +52,7 @@ class Standing:
         return Position(logged.instant, version, index)
 
     def place(self, batch: int) -> Offset | None:
-        """The same without its instant."""
+        """The logged end of a batch as a place in the source; None when it has no entry that can be read."""
         end = self.end(batch)
         return None if end is None else (end.version, end.index)
 

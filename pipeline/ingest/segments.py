@@ -165,7 +165,7 @@ def segment_rows(log: DataFrame, members: Membership, span: Span, segment_ms: in
 def local_segment_rows(
     log: MessageLog, members: Membership, span: Span, segment_ms: int, kinds: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The same in the driver. No more is held at once than what the encoder holds.
+    """Rows of `segments`, made in the driver. No more is held at once than what the encoder holds.
 
     Raises:
         NotInDriver: only Spark reaches the log, or it is not what the table says.

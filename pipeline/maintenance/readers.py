@@ -73,7 +73,7 @@ def begun_batch(warehouse: Warehouse) -> Settling | None:
 
 
 def _settled(warehouse: Warehouse) -> dict[str, int] | None:
-    """The same, as if no batch had begun since the last one in `cursors`."""
+    """The version of each table up to which settle has read it, by the last batch in `cursors` alone."""
     known, last = Registry(warehouse).newest().acknowledging, last_commit(warehouse, schemas.CURSORS, SETTLE)
     if last is not None and (known or last.note.get("follows")):
         return {name: int(last.note.get(name, 0 if name == "commands" else -1)) for name in SETTLED.values()}

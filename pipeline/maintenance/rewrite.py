@@ -263,7 +263,7 @@ class Expired:
 
     @property
     def coarse(self) -> str:
-        """The same for who cannot tell positions apart: from the first ledger with a kept one on, all stays."""
+        """What goes for who cannot tell positions apart: from the first ledger with a kept one on, all stays."""
         oldest = self.kept.oldest
         return self.going if oldest is None else f"{self.going} AND ledger_id < {oldest}"
 

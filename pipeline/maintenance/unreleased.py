@@ -142,7 +142,7 @@ def _between(rows: pa.Table, due: str, mark: SettledMark, wanted: SettledMark) -
 
 
 def _by_spark(warehouse: Warehouse, names: pa.Table, mark: SettledMark, wanted: SettledMark, version: int) -> int:
-    """The same for any number of messages, wherever they lie."""
+    """How many are not released of any number of messages, wherever they lie."""
     listeners = F.broadcast(warehouse.spark.createDataFrame(names))
 
     def between(table: Table, due: str, version: int | None = None) -> DataFrame:

@@ -150,12 +150,12 @@ def run_rows(released: DataFrame, batch_id: int) -> DataFrame:
 
 
 def held_run_rows(held: Sequence[Row], batch_id: int) -> pa.Table:
-    """The same of answers that are in the driver."""
+    """Rows of `redelivery` from answers that are in the driver already."""
     return _unpacked([pa.RecordBatch.from_pylist([row.asDict() for row in held])], batch_id)
 
 
 def local_run_rows(released: DataFrame, batch_id: int) -> pa.Table:
-    """The same in the driver."""
+    """Rows of `redelivery`, unpacked in the driver."""
     return _unpacked(_packed(released).toArrow().to_batches(), batch_id)
 
 

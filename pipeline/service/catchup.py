@@ -34,7 +34,7 @@ class CatchUp:
 
     @classmethod
     def of(cls, warehouse: Warehouse) -> "CatchUp":
-        """Of the ingest of a warehouse, in whichever job it is."""
+        """The catch-up of the ingest of a warehouse, in whichever job that runs."""
         files, inbox = warehouse.files, warehouse.path(INBOX)
         ingest = Progress(Checkpoint(files, warehouse.checkpoint(INGEST)))
         return cls(ingest, lambda: newest(files, inbox))

@@ -220,7 +220,7 @@ class SteadyClock:
 
 
 def never() -> bool:
-    """Of a clock that nobody holds."""
+    """Whether a clock is held that nobody holds."""
     return False
 
 

@@ -83,6 +83,6 @@ class Wait:
         return monotonic_ms() < self.next_ms
 
     def longer(self) -> Wait:
-        """The same, the next start later."""
+        """The wait when the next start is to be later."""
         pause = min(2 * self.pause_ms, _LONGEST_PAUSE_MS)
         return replace(self, next_ms=monotonic_ms() + pause, pause_ms=pause)

@@ -191,7 +191,7 @@ def pending_rows(holding: Holding, segment: int, instant: int) -> DataFrame:
 
 
 def retry_rows(holding: Holding, segment: int, instant: int) -> DataFrame | None:
-    """The same of what is to come again, less what came again and what is closed; None when nothing was put back.
+    """Rows of `segments` for what is to come again, less what came again or is closed; None: nothing was put back.
 
     Chunks are read here: nothing else says when it comes again. Each subscription, count, round and cause has its own.
     """

@@ -162,7 +162,7 @@ def start(warehouse: Warehouse, stage: str, options: Options) -> Stage:
 
 
 def _start(warehouse: Warehouse, stage: str, options: Options) -> Stage:
-    """The same on a warehouse that has all tables and columns."""
+    """Start one stage of a warehouse that has all tables and columns."""
     lock = StageLock(stage, f"{warehouse.root}/_checkpoints")
     lock.take()
     publisher: Publisher | None = None

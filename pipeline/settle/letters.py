@@ -88,7 +88,7 @@ def letters_behind(warehouse: Warehouse, done: int) -> Iterator[Counter[bytes]]:
 
 
 def _digests(warehouse: Warehouse, added: Mapping[str, Any]) -> Counter[bytes]:
-    """Of the rows of a file; none of one that ingest does not take. A payload may be as long as it likes."""
+    """Digests of the rows of a file; none of one that ingest does not take. A payload may be as long as it likes."""
     files, path = warehouse.files, warehouse.path(INBOX)
     if left_out(files, path, [added]) or unfolding(files, path, INBOX, [added], MOST_UNFOLDED):
         return Counter()
@@ -259,7 +259,7 @@ class DeadLetters:
             ).to_pylist()
 
     def _gathered(self, topic: str, bounds: Bounds, wanted: Mapping[int, BitMap]) -> Gathered:
-        """The same in any order. Texts that are many stay in their files.
+        """The messages at some positions, in any order. Texts that are many stay in their files.
 
         Raises:
             NotInDriver: only Spark reads them, or they are too many.

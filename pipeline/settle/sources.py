@@ -45,7 +45,10 @@ class Source:
         return left
 
     def since(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
-        """The same, and where the log does not reach back so far, first all that the table holds, as of `after`."""
+        """The versions after one, with their rows.
+
+        Where the log does not reach back so far, all that the table holds comes first, as of `after`.
+        """
         if after < upto and entry(self._files, self._path, after + 1) is None:
             _, live = LiveFiles(self._warehouse, self.table, lambda _: None).look()
             yield upto, self._rows(upto, [{"path": path} for path in live])

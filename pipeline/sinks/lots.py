@@ -203,7 +203,7 @@ class Queue:
 
     @property
     def turn(self) -> int:
-        """That of what was taken last."""
+        """The turn of what was taken last."""
         return self._at.turn
 
     def take(self, now: int, most: int, most_bytes: int) -> tuple[list[Row], bool]:

@@ -27,7 +27,7 @@ def store_of(path: str) -> tuple[FileSystem, str] | None:
 
 
 def in_store(path: str) -> tuple[FileSystem, str]:
-    """The same for a path that is known to be in one."""
+    """The file system of a path that is known to be in a store, and the path in it."""
     found = store_of(path)
     assert found is not None, path  # noqa: S101 - whoever calls has asked before
     return found

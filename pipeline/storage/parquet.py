@@ -36,7 +36,7 @@ _MAP_BYTES = 256 << 20
 BUFFER_BYTES = 1 << 20
 """Of a column's bytes in a file, read at once. Without a buffer Arrow reads all that a row group has of the column."""
 _STORE_BUFFER_BYTES = 8 << 20
-"""The same in an object store, where each read is a request."""
+"""Of a column's bytes in an object store, read at once: each read is a request."""
 _SMALL_BYTES, _SMALL_FILES = 1 << 20, 64
 """Files of a store that are read whole, by one request, and how many of them are kept."""
 _TOGETHER = 16

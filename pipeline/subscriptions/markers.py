@@ -87,7 +87,7 @@ class IngestMemory:
         return any(segment * segment_ms < instant for segment in self.parked)
 
     def after(self, marker: Marker, parked: frozenset[int], segment_ms: int) -> "IngestMemory":
-        """The same after a commit that loaded what it could, and a batch that parked messages in some segments."""
+        """The memory after a commit that loaded what it could, and a batch that parked messages in some segments."""
         lives = next_lives(self.lives, marker.joined, marker.left)
         waiting = frozenset(each for each in self.parked | parked if each * segment_ms >= marker.loaded)
         return IngestMemory(marker.number, marker.loaded, marker.next_ledger, lives, waiting)
@@ -220,7 +220,7 @@ def _parked_here(log: MessageLog, files: Sequence[MessageFile], loaded: int, seg
 
 
 def _parked(messages: DataFrame, loaded: int, segment_ms: int) -> frozenset[int]:
-    """The same by Spark."""
+    """The segments with parked messages, found by Spark."""
     later = messages.where(F.col("parked") & (F.col("due_time") >= F.timestamp_millis(F.lit(loaded))))
     segment = F.floor(F.unix_millis("due_time") / F.lit(segment_ms))
     return frozenset(row[0] for row in later.select(segment).distinct().collect())

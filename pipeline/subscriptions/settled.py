@@ -41,7 +41,7 @@ class SettledMark:
         return f"({due} <= timestamp_millis({self.due_ms}) AND ledger_id < {self.ledger})"
 
     def below(self, rows: pa.Table, due: str) -> pa.ChunkedArray:
-        """The same of whole arrays. A row without a due time, or without a ledger, is not below it."""
+        """Which rows are below the mark, by whole arrays. A row without a due time, or without a ledger, is not."""
         earlier = pc.less_equal(rows.column(due).cast(pa.int64()), self.due_ms * 1_000)
         return pc.fill_null(pc.and_(earlier, pc.less(rows.column("ledger_id"), self.ledger)), fill_value=False)
 

@@ -119,7 +119,7 @@ class Unpacker:
                     yield self._rows(same, *runs[:, start : start + step])
 
     def of_owners(self, answers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same of answers that name the owner of their index."""
+        """Rows of `redelivery` from answers that name the owner of their index."""
         return self(fan_out(answers))
 
     def _rows(

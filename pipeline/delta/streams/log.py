@@ -45,7 +45,7 @@ class TableFiles:
         return self._log.createDataFrame(self._snapshot, entries, streaming, self._nothing)
 
     def frame(self, files: Iterable[Mapping[str, Any]]) -> DataFrame:
-        """The same for PySpark."""
+        """The columns as PySpark has them."""
         return DataFrame(self.dataset(files), self._spark)
 
 

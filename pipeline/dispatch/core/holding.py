@@ -46,7 +46,7 @@ class Allowance:
 
     @property
     def only_expired(self) -> Allowance:
-        """The same without what may be taken."""
+        """The allowance when only what has expired may be taken."""
         return replace(self, positions=0, due_until=self.expired_until)
 
     @property

@@ -80,7 +80,7 @@ class Withdrawn:
         return cls(-1, of_commands, {reason: each for reason, each in parts.items() if each})
 
     def and_undecided(self, runs: Sequence[Sequence[Any]]) -> Withdrawn:
-        """The same with runs that the batch held again, by what `named` says of them."""
+        """What is withdrawn, with runs that the batch held again, by what `named` says of them."""
         if not runs:
             return self
         found: dict[Span, dict[int, BitMap]] = {}
