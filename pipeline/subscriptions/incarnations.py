@@ -118,7 +118,7 @@ def next_lives(
 
 
 def change(lives: dict[Name, Incarnation], joined: Mapping[Name, Joined], left: Iterable[Name]) -> None:
-    """Change lives in place by who joined and who left: who reads one change after the other would copy all lives with each."""
+    """Change lives in place: who reads one change after the other would copy all lives with each."""
     lives.update({name: replace(lives[name], since=None) for name in left if name in lives})
     counted = {name: next_number(lives, name) for name in joined}
     lives.update(
