@@ -16,12 +16,13 @@ from pipeline.ingest.core.rules import classify
 from pipeline.ingest.core.terms import Terms, ledgers
 from pipeline.storage.gather import Gathered
 from pipeline.storage.texts import wrong_texts
+from pipeline.subscriptions.lines import NO_POLICIES, Topics
 from pipeline.subscriptions.policies import TopicPolicies
 from pipeline.subscriptions.records import REFUSED_MS
 from schemas import INBOX
 from state import proportional_deliver_at
 from state.units import Ms
-from tests.support.inboxrows import POLICIES, inbox_rows
+from tests.support.inboxrows import FINE, POLICIES, inbox_rows
 from tests.support.rows import T0
 from tests.support.strangers import table_of
 
@@ -195,6 +196,28 @@ def test_any_rows_are_judged_as_each_of_them_alone(terms: Terms, rows: list[dict
     """Hostile times and delays, topics that are no text, and limits at their edges."""
     wrong = wrong_texts(table_of(INBOX, rows)).to_pylist()
     assert look(rows, terms) == [plain(*each, terms) for each in zip(rows, wrong, strict=True)]
+
+
+ONE = Topics({"t": TopicPolicies(fixed_delay_ms=7_000)})
+FLOOR = Topics({"t": TopicPolicies(min_delay_ms=5), "u": TopicPolicies(min_delay_ms=10_001)})
+
+
+@pytest.mark.parametrize("policies", [POLICIES, ONE, FLOOR, NO_POLICIES])
+def test_rows_of_topics_with_policies_are_judged_as_each_of_them_alone(policies: Topics) -> None:
+    """Each topic with each way to ask for a time: before, at and behind what its policies allow."""
+    terms = Terms(Ms(T0), 10_000, 4, policies)
+    near = [None, *(T0 + each for each in (-10_000, 0, 4, 5, 6_999, 7_000, 7_001, 9_999, 10_000, 10_001))]
+    rows = [
+        FINE | {"topic": topic.encode(), name: value, "publish_time": published}
+        for topic in ("t", "u", "z", "\u00e9", "\u00e9-partition-12", "\U0001f600", "of nobody")
+        for published in (None, (T0 - 3) * US, (T0 + 2) * US)
+        for time in near
+        for name, value in (
+            ("deliver_at", None if time is None else time * US),
+            ("deliver_after_ms", None if time is None else time - T0),
+        )
+    ]
+    assert look(rows, terms) == [plain(row, None, terms) for row in rows]
 
 
 @pytest.mark.parametrize(("count", "taken"), [(0, 0), (1, 1), (4, 1), (5, 2), (99, 25)])
