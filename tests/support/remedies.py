@@ -82,7 +82,11 @@ TRIED = {
     "CursorUnreadable": _HEALED,
     "ForeignOwner": _LOST,
     "InboxColumn": "stream/test_foreign_commits.py::test_a_column_of_another_type_is_named_and_restored",
+    "NoSourceConnector": "unit/sinks/test_clients.py::"
+    "test_a_connector_that_spark_lacks_is_named_as_the_sessions_of_the_project_have_it",
     "NoWarehouse": _MADE,
+    "NoBrokerClient": "unit/sinks/test_clients.py::"
+    "test_a_client_that_is_not_installed_is_named_as_the_project_asks_for_it",
     "NoConditionalPuts": "smoke/test_s3.py::test_a_store_in_which_a_commit_replaces_another_is_refused",
     "NoJava": "unit/jobs/test_cli.py::test_a_missing_or_old_java_is_one_clear_line",
     "NotedAhead": "unit/client/test_deadletters.py::"
@@ -119,8 +123,8 @@ OUTSIDE = frozenset(
     {
         *("disk_filling", "disk_full", "AlreadySubscribed", "BadInput", "BadSetting", "BadValue", "BrokerRefused"),
         *("ClientError", "ColumnGone", "DoesNotAcknowledge", "FolderTaken", "MemoryEnded"),
-        *("NoBrokerClient", "NoConnector", "NoFileSystem", "NoSession"),
-        *("NoSourceConnector", "StageFailed", "StillConflicting", "StorageFailed"),
+        *("NoConnector", "NoFileSystem", "NoSession"),
+        *("StageFailed", "StillConflicting", "StorageFailed"),
         *("OutputFailed", "StoreRefused", "StrangeJar"),
     }
 )
@@ -151,8 +155,8 @@ LINES = {
     "TABLE: rows from ledger N on stay, which only Spark could tell apart": _ITSELF,
     "FOLDER is on a file system without locks (...): start each stage in one process only": "unit/jobs/"
     "test_cli_stages.py::test_a_file_system_without_locks_is_named_once_and_the_start_goes_on",
-    "sink of TOPIC/SUBSCRIPTION stands still and tries again: ...": f"{_SINK}"
-    "test_a_failure_is_followed_by_a_new_connection",
+    "sink of TOPIC/SUBSCRIPTION stands still and tries again: ...": "unit/jobs/test_sinks.py::"
+    "test_a_sink_that_stands_still_on_a_refused_message_goes_on_when_the_command_lets_it",
     "the process of the sinks has ended with CODE; it is started again": "unit/sinks/test_apart.py::"
     "test_it_starts_when_there_is_a_sink_and_again_when_it_dies",
     "source NAME stands still and begins again: ...": "unit/sources/test_loop.py::"

@@ -13,11 +13,15 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client.subscribing.subscriptions import subscriptions
-from pipeline.config.errors import SinkPlaceGone
+from pipeline.config.errors import BadValue, SinkPlaceGone
+from pipeline.delta.deltars import open_table
 from pipeline.sinks.loop import SinkLoop
+from pipeline.sinks.topic import Refused
+from pipeline.subscriptions.destination import TRUSTED, Destination, check_trusted
+from schemas import REFUSED_BY_BROKER, REJECTED_DISPATCH
 from tests.support.client import new_warehouse
 from tests.support.invoked import run as command
-from tests.support.sinks import ADDRESS, Killed, MemoryBroker, delivered, run, sink
+from tests.support.sinks import ADDRESS, Killed, MemoryBroker, MemoryTopic, delivered, run, sink
 
 NAMED = ("--topic", "t", "--subscription", "s")
 
@@ -103,3 +107,41 @@ def test_a_sink_whose_place_is_gone_goes_on_where_the_command_of_the_error_says(
     delivered(root, "d")
     run(begun())
     assert broker.payloads == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_sink_that_stands_still_on_a_refused_message_goes_on_when_the_command_lets_it(root: str) -> None:
+    """The option is given when the fault is there, and not before."""
+    assert command(root, "subscribe", *NAMED, "--sink", ADDRESS).exit_code == 0
+    broker = MemoryBroker(refuses=[b"b"])
+
+    def begun() -> SinkLoop:
+        (line,) = subscriptions(root)
+        return sink(root, broker.connect, after=line.policies.sink_after, refused=line.policies.sink_refused)
+
+    delivered(root, *"abc")
+    with pytest.raises(Refused):
+        run(begun())
+    assert broker.payloads == [b"a"]
+    assert command(root, "policy", "set", *NAMED, "--sink-refused", "reject").exit_code == 0
+    run(begun())
+    assert broker.payloads == [b"a", b"c"]
+    (row,) = open_table(root, REJECTED_DISPATCH).to_pyarrow_table().to_pylist()
+    assert row["reason"] == REFUSED_BY_BROKER
+
+
+def test_a_sink_whose_server_is_not_listed_goes_on_in_a_process_that_lists_it(root: str) -> None:
+    """Nothing was published before, and nothing is left out."""
+    broker, variables = MemoryBroker(), {"DELAYLINE_KAFKA_SASL_PASSWORD": "hunter2"}
+
+    def connect(to: Destination, producer: str, group: str) -> MemoryTopic:
+        check_trusted(to, variables, ["sasl.password"])
+        return broker.connect(to, producer, group)
+
+    delivered(root, *"ab")
+    with pytest.raises(BadValue) as refused:
+        run(sink(root, connect))
+    assert refused.value.allowed.count(TRUSTED)
+    assert broker.payloads == []
+    variables[TRUSTED] = "127.0.0.1:9092"
+    run(sink(root, connect))
+    assert broker.payloads == [b"a", b"b"]
