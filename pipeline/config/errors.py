@@ -175,18 +175,29 @@ class MemoryEnded(PipelineError):
         self.stage, self.what, self.files, self.memory = stage, what, files, memory
 
 
+_SETTLE_GOES_ON = "start settle, which writes it again"
+_LOST_WITH = {
+    "inbox": "send its messages again",
+    "consumer_events": "acknowledge its messages again",
+    "commands": "give its command again",
+    "subscriptions": "give its command again before you start a stage",
+    **dict.fromkeys(("cursors", "closed", "rejected_settle"), _SETTLE_GOES_ON),
+}
+"""What follows when the newest version of a table that no query writes is deleted."""
+
+
 class BrokenVersion(PipelineError):
     """The log entry of a version is empty or cut short, as a power cut leaves a file that was not synced in time.
 
     Bring it back from a copy. Without one, when it is the newest version, delete it: the table is then what it was
-    before. Rebuild the stage that writes the table, which goes on from there; what a producer sent to `inbox` with
-    that version has to be sent again.
+    before. Rebuild the stage that writes the table, which goes on from there; settle does so when it starts. What a
+    producer, a consumer or a user wrote with that version has to be written again.
     """
 
     def __init__(self, folder: str, version: int) -> None:
         table = folder.rstrip("/").rpartition("/")[2]
         entry = f"{folder}/_delta_log/{version:020d}.json"
-        then = "send its messages again" if table == "inbox" else "rebuild the stage that wrote it"
+        then = _LOST_WITH.get(table, "rebuild the stage that wrote it")
         super().__init__(
             f"{table}: version {version} is empty or cut short; bring {entry} back from a copy, "
             f"or, if it is the newest one, delete it and {then}"
