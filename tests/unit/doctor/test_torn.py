@@ -17,6 +17,7 @@ pytest.importorskip("typer", reason="the doctor's tests need requirements/all.lo
 from pipeline.client.commanding.commands import cancel
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BrokenVersion
+from pipeline.config.routes import SessionNeeded
 from pipeline.delta.deltars import open_table, path_of
 from schemas import CLOSED, COMMANDS, CONSUMER_EVENTS, CURSORS, REJECTED_SETTLE, SUBSCRIPTIONS, Table
 from tests.support.released import say
@@ -111,3 +112,22 @@ def test_a_newest_version_that_a_power_cut_left_empty_is_deleted_and_what_it_hel
     assert [came(stages)[name, 1] for name in (b"0", b"1")] == [0 if table is CLOSED else 1, 1]
     # Six were sent. One of them was settled or cancelled, but for who only subscribed.
     assert (before, open_of(stages)) == (2, 6 if table is SUBSCRIPTIONS else 5)
+
+
+def test_a_broken_file_of_subscriptions_stops_the_stages_until_it_is_brought_back(stages: Stages) -> None:
+    """To go back to the version before is no way out: a batch that was begun reads the registry as it was then."""
+    known = set(Path(path_of(stages.root, SUBSCRIPTIONS)).glob("*.parquet"))
+    join(stages)
+    (file,) = set(Path(path_of(stages.root, SUBSCRIPTIONS)).glob("*.parquet")) - known
+    content = file.read_bytes()
+    file.write_bytes(b"no Parquet")
+    stages.restart_all()
+    with pytest.raises(SessionNeeded):
+        stages.ingest()
+    file.write_bytes(content)
+    stages.restart_all()
+    go(stages)
+    assert stages.ingest(message("new", "t"))
+    go(stages, 91)
+    assert whats(stages) == set()
+    assert came(stages)[b"new", 0] == 2
