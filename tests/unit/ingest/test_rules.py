@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason="a batch has modules of Spark beside it")
 
 from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
-from pipeline.ingest.core.rules import classify
+from pipeline.ingest.core.rules import classify, message_columns
 from pipeline.ingest.core.terms import Terms, ledgers
 from pipeline.storage.gather import Gathered
 from pipeline.storage.texts import wrong_texts
@@ -224,3 +225,14 @@ def test_rows_of_topics_with_policies_are_judged_as_each_of_them_alone(policies:
 def test_a_batch_takes_the_ledgers_that_it_fills(count: int, taken: int) -> None:
     """The next batch starts behind them."""
     assert ledgers(count, 4) == taken
+
+
+def test_positions_go_on_in_the_ledgers_of_the_batch() -> None:
+    """Rows are numbered from any place on; a full ledger is followed by the next."""
+    terms = replace(TERMS, first_ledger=7, entries=3, batch_id=9, load_until=T0 + 60)
+    inbox = Gathered.of(INBOX, table_of(INBOX, sent(*[{"deliver_after_ms": 20 * n} for n in range(5)])))
+    rows = classify(inbox.rows, terms)
+    made = {name: column.to_pylist() for name, column in message_columns(rows, 2, terms).items()}
+    assert list(zip(made["ledger_id"], made["entry_id"], strict=True)) == [(7, 2), (8, 0), (8, 1), (8, 2), (9, 0)]
+    assert made["parked"] == [False, False, False, True, True]
+    assert made["batch_id"] == [9] * 5

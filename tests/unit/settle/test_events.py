@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -221,3 +222,11 @@ def test_a_batch_writes_what_has_changed_of_a_subscription_and_nothing_else() ->
     assert blocks(state) == {CURSOR_LEASES}
     state.saved()
     assert blocks(state) == set()
+
+
+def test_of_who_does_not_acknowledge_no_leases_are_written() -> None:
+    """Only what got another due time is kept of it."""
+    mute = replace(LISTENER, policies=Policies())
+    assert blocks(CursorState.begun(mute, 0)) == {CURSOR_HEAD}
+    assert {row["block"] for row in CursorState.begun(mute, 0).all_rows()} == {CURSOR_HEAD}
+    assert {row["block"] for row in CursorState.begun(LISTENER, 0).all_rows()} == {CURSOR_HEAD, CURSOR_LEASES}
