@@ -19,6 +19,8 @@ _FUTURE = f"{_COPIES}test_a_live_start_after_a_run_in_the_future_is_refused_unti
 _REPAIRED = "unit/doctor/test_repaired.py::"
 _APPENDED = f"{_REPAIRED}test_the_rows_of_a_version_that_is_no_append_are_appended_and_the_doctor_is_told"
 _DAMAGED = "stream/test_damaged.py::test_what_is_damaged_is_made_again_by_the_commands_of_the_doctor"
+_TORN = "unit/doctor/test_torn.py::"
+_TORN += "test_a_newest_version_that_a_power_cut_left_empty_is_deleted_and_what_it_held_is_written_again"
 _FEATURES = "spark/doctor/test_features.py::test_what_was_switched_on_goes_by_the_commands_of_the_doctor"
 _COLUMN = "stream/test_foreign_commits.py::test_a_producer_adds_a_column_and_everybody_goes_on"
 _RESTORED = "unit/doctor/test_restored.py::"
@@ -32,6 +34,8 @@ TRIED = {
     "column_added": _COLUMN,
     "column_changed": f"{_REPAIRED}test_a_table_of_which_somebody_changed_columns_is_restored_to_the_version_before",
     "column_missing": f"{_REPAIRED}test_a_table_of_which_somebody_changed_columns_is_restored_to_the_version_before",
+    "command_not_followed": "unit/doctor/test_torn.py::"
+    "test_a_command_that_nobody_can_follow_is_given_again_by_the_command",
     "command_of_what_comes": _HEALED,
     "cursor_torn": _HEALED,
     "dead_letters_gone": "unit/settle/test_letters.py::"
@@ -48,6 +52,7 @@ TRIED = {
     "not_a_message": _HEALED,
     "not_accepted": f"{_REPAIRED}test_messages_that_were_restored_alone_are_accepted_again_at_their_positions",
     "not_an_append": _APPENDED,
+    "not_checked": _TORN,
     "not_delivered": _DAMAGED,
     "not_released": _DAMAGED,
     "not_taken": f"{_REPAIRED}test_rows_that_ingest_passed_over_are_sent_again_and_the_doctor_is_told",
@@ -74,8 +79,7 @@ TRIED = {
     "table_unreadable": _HEALED,
     "two_lines": _HEALED,
     "BatchDiffers": _ELSEWHERE,
-    "BrokenVersion": "unit/doctor/test_torn.py::"
-    "test_a_newest_version_that_a_power_cut_left_empty_is_deleted_and_what_it_held_is_written_again",
+    "BrokenVersion": _TORN,
     "CheckpointBehind": _BEHIND,
     "ClockAhead": _FUTURE,
     "ClockJumped": "unit/service/test_steadyclock.py::test_a_clock_that_is_set_at_once_is_an_error",
@@ -112,9 +116,9 @@ TRIED = {
 
 NOTHING_TO_DO = frozenset(
     {
-        *("command_not_followed", "command_of_nothing", "undo_of_nothing", "rejected", "source_behind"),
+        *("command_of_nothing", "undo_of_nothing", "rejected", "source_behind"),
         *("cancelled_and_delivered", "delivered_and_left_out", "left_out_without_command"),
-        *("delivered_twice", "taken_twice", "early", "not_checked"),
+        *("delivered_twice", "taken_twice", "early"),
         *("ContractBroken", "CheckFailed"),
     }
 )

@@ -19,7 +19,10 @@ from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BrokenVersion
 from pipeline.config.routes import SessionNeeded
 from pipeline.delta.deltars import open_table, path_of
+from pipeline.doctor.examine import examine
 from schemas import CLOSED, COMMANDS, CONSUMER_EVENTS, CURSORS, REJECTED_SETTLE, SUBSCRIPTIONS, Table
+from tests.support.client import put
+from tests.support.examined import BEHIND_ALL
 from tests.support.released import say
 from tests.support.stages import Stages
 from tests.support.stream import message
@@ -101,6 +104,8 @@ def test_a_newest_version_that_a_power_cut_left_empty_is_deleted_and_what_it_hel
     with pytest.raises(BrokenVersion) as refused:
         open_table(stages.root, table)
     assert "rebuild" not in str(refused.value)
+    torn = {("entry_torn", table.name), ("table_unreadable", table.name)}
+    assert whats(stages) >= torn | ({("not_checked", COMMANDS.name)} if table is COMMANDS else set())
     entry.unlink()
     again(stages)
     go(stages)
@@ -131,3 +136,15 @@ def test_a_broken_file_of_subscriptions_stops_the_stages_until_it_is_brought_bac
     go(stages, 91)
     assert whats(stages) == set()
     assert came(stages)[b"new", 0] == 2
+
+
+def test_a_command_that_nobody_can_follow_is_given_again_by_the_command(stages: Stages) -> None:
+    """The row that somebody wrote by hand changes nothing, before and after."""
+    put(stages.root, COMMANDS, {"kind": "cancel", "topic": "t", "command_id": "mine"})
+    go(stages)
+    told = [each.what for each in examine(stages.root, BEHIND_ALL).findings if each.check == "commands"]
+    assert told == ["command_not_followed"]
+    call_off(stages)
+    go(stages, 91)
+    assert (b"off", 0) not in came(stages)
+    assert whats(stages) == set()
