@@ -32,7 +32,7 @@ from pipeline.delta.reading.messages import Bounds, MessageLog, about
 from pipeline.delta.reading.strangers import FilesBroken, LeftOut, places
 from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse
-from pipeline.delta.writing.batchcommits import BatchCommits, sinks_of
+from pipeline.delta.writing.batchcommits import BatchCommits
 from pipeline.delta.writing.oncewriter import Rows, Sink
 from pipeline.ingest.accept_local import NO_ROWS, LocalBatch, local_inbox
 from pipeline.ingest.accept_spark import SparkBatch
@@ -90,8 +90,7 @@ class Ingest:
         self._membership = MembershipCache()
         self._changes, tables = Changes(warehouse), (MESSAGES, REJECTED_INGEST, SEGMENTS)
         self.sinks = {t.name: Sink(warehouse, t, INGEST, checkpoint.wrote) for t in tables}
-        express = Sink(warehouse, REDELIVERY, INGEST, after=self._unmarked())
-        self.sinks = sinks_of(INGEST, [*self.sinks.values(), express])
+        self.sinks[REDELIVERY.name] = Sink(warehouse, REDELIVERY, INGEST, after=self._unmarked())
         live = self._timeline.live
         schedule = Progress(Checkpoint(self._files, warehouse.checkpoint(SCHEDULE))) if live else None
         self._gate = ExpressGate(schedule, self.sinks["segments"], self._settings.express_ms or 0)

@@ -5,7 +5,7 @@ is noted with its first commit, or before that. Its commits go to the tables of 
 batch follows the plan that is noted, and passes over the commits that are there.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ class BatchCommits:
 
     Attributes:
         stage: whose batch it is.
-        sinks: the tables of the stage, in the order of `COMMITS`.
+        sinks: the tables of the stage, by name.
         owner: the identity of the stage's checkpoint.
         number: of the batch.
         observe: is called with each commit, as `<stage>.<table>`.
@@ -58,12 +58,6 @@ class BatchCommits:
         """Append the rows of a table in one commit that carries the plan, unless the table holds the batch."""
         self.sinks[table.name].append(rows, self.owner, self.number, plan)
         self.observe(f"{self.stage}.{table.name}", self.number)
-
-
-def sinks_of(stage: str, sinks: Iterable[Sink]) -> dict[str, Sink]:
-    """The sinks of a stage by the names of their tables, in the order in which a batch commits to them."""
-    found = {sink.name: sink for sink in sinks}
-    return {table.name: found[table.name] for table in COMMITS[stage] if table.name in found}
 
 
 def last_commits(warehouse: Warehouse, stage: str, *tables: Table) -> dict[str, Commit]:
