@@ -36,7 +36,7 @@ def tables(look: Look) -> Iterator[Finding]:
                 yield from _columns(look, table, opened)
                 yield from _features(look, table, opened)
                 yield from _restored(look, table)
-                yield from _properties(table, opened.delta)
+                yield from _properties(look, table, opened.delta)
                 yield from _files(opened)
 
 
@@ -125,13 +125,13 @@ def _restored(look: Look, table: Table) -> Iterator[Finding]:
         yield error("table_restored", table.name, text, remedy_of(path, version))
 
 
-def _properties(table: Table, delta: DeltaTable) -> Iterator[Finding]:
+def _properties(look: Look, table: Table, delta: DeltaTable) -> Iterator[Finding]:
     """A warehouse made by an older release lacks properties that bound the logs of new ones (decision 0070)."""
     found = delta.metadata().configuration
     for name, value in table.properties.items():
         if name not in found:
             text = f"{name} is not set, new warehouses have '{value}': checkpoints of the log may take seconds"
-            remedy = f"ALTER TABLE delta.`<warehouse>/{table.name}` SET TBLPROPERTIES ('{name}' = '{value}')"
+            remedy = f"ALTER TABLE delta.`{look.root}/{table.name}` SET TBLPROPERTIES ('{name}' = '{value}')"
             yield warning("property_unset", table.name, text, remedy)
 
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from pipeline.config.errors import SourceBehind
+from pipeline.config.errors import CursorUnreadable, SourceBehind
 from pipeline.config.options import Observer, SettleBatch, Settled, StageListener
 from pipeline.config.stages import SETTLE
 from pipeline.config.wallclock import thread_cpu_ms, wall_ms
@@ -69,6 +69,7 @@ class Settle:
 
         Raises:
             SourceBehind: a table that it follows ends before what it has read of it.
+            CursorUnreadable: what is open of a subscription is not what settle wrote.
         """
         self._warehouse, self._observe = warehouse, observe
         self.watch = StageListener()
@@ -89,6 +90,7 @@ class Settle:
         self._written: list[Plan] = []
         self._last = self._cursors.last
         self._opened: dict[Name, CursorState] = {}
+        self._torn: dict[Name, CursorUnreadable] = {}
         self._lines: Mapping[Name, RegistryLine] = {}
         # Until a batch is planned here, `inbox` may have letters of batches that are not in `cursors`.
         self._reported_all, self._may_be_sent = False, True
@@ -97,6 +99,8 @@ class Settle:
             # Otherwise nothing is open, and the version of the registry may be gone.
             self._lines = self._registry.at(self._last.registry).acknowledging
             self._opened = self._cursors.restored(self._everybody(self._last))
+            self._torn = {name: each.unreadable for name, each in self._opened.items() if each.unreadable is not None}
+            self._all_readable()
         if self._last is not None:
             # Of commands none is passed over, also while there is nothing to follow.
             self._ends(self._begin())
@@ -108,6 +112,8 @@ class Settle:
             instant: the time, ms UTC; the instants of batches never go back, but by `reset_clock`.
             patient: releases alone are left until a second has passed since the last batch.
         """
+        if not self._all_readable():
+            return False
         begun = self._unfinished()
         plan = begun or self._plan(instant, patient=patient)
         if plan is None:
@@ -115,6 +121,25 @@ class Settle:
         self._take(plan)
         self._may_be_sent &= begun is not None
         return True
+
+    def _all_readable(self) -> bool:
+        """Whether what is open of everybody who stays can be read.
+
+        False: one of them cannot be read, and the registry has changed since ingest looked at it. Perhaps that
+        subscription was ended, and nobody needs its rows then.
+
+        Raises:
+            CursorUnreadable: it was not ended.
+        """
+        if not self._torn:
+            return True
+        registry = self._registry.version()
+        lives = self._presence.incarnations(self._presence.marker(registry))
+        stay = [error for name, error in self._torn.items() if name in lives and lives[name].number == error.life]
+        if stay and self._presence.noticed(registry):
+            raise stay[0]
+        self._torn = self._torn if stay else {}
+        return not stay
 
     @property
     def instant(self) -> Ms:

@@ -70,11 +70,7 @@ class Cursors:
         return self._sink.last is not None and bool(self._sink.last.note.get("follows"))
 
     def restored(self, listeners: Mapping[Name, Listener]) -> dict[Name, CursorState]:
-        """What is open of subscriptions, as the table says it. One that it does not name has nothing yet.
-
-        Raises:
-            CursorUnreadable: it is not what settle wrote.
-        """
+        """What is open of subscriptions, as the table says it. One that it does not name has nothing yet."""
         _, files = self._live.look()
         newest: dict[tuple[str, str, int], dict[int, tuple[int, bytes | None]]] = defaultdict(dict)
         for path in files:

@@ -168,6 +168,10 @@ class PresentIncarnations:
             self._settled = (int(last.note["registry"]), marker)
         return marker
 
+    def noticed(self, registry: int) -> bool:
+        """Whether ingest had seen a version of the registry when its marker was asked for."""
+        return registry <= self._settled[0]
+
     def _last_of_ingest(self) -> Commit | None:
         """Settle writes to the table, too: what was passed over once is not looked at again."""
         seen, self._seen = self._seen, newest(self._warehouse.files, self._warehouse.path(SEGMENTS))

@@ -61,4 +61,9 @@ def run(command: Command, runner: Runner) -> int:
         case ("python", "-P", "-m", name, *words):
             return runner.module((name.removeprefix("delayline."), *words))
         case _:
-            return subprocess.run(["bash", "-ec", command.line], check=False, env=dict(os.environ)).returncode  # noqa: S603, S607
+            return shell(command)
+
+
+def shell(command: Command) -> int:
+    """Let the shell run a line; its exit code."""
+    return subprocess.run(["bash", "-ec", command.line], check=False, env=dict(os.environ)).returncode  # noqa: S603, S607

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-_HEALED = "unit/doctor/test_remedies.py::test_what_the_doctor_finds_is_gone_when_somebody_does_what_it_says"
+_HEALED = "unit/doctor/test_remedies.py::"
+_HEALED += "test_what_the_doctor_finds_is_gone_when_somebody_does_what_it_says_and_the_stages_go_on"
 _MADE = "unit/doctor/test_remedies.py::test_a_folder_that_is_no_warehouse_is_made_one_by_what_the_error_says"
 _AGAIN = "unit/doctor/test_again.py::"
 _COPIES = "stream/test_copies.py::"

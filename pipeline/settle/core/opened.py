@@ -30,6 +30,7 @@ class CursorState:
         self._written = leases.changes
         self._new = False
         self._replaced: frozenset[int] = frozenset()
+        self.unreadable: CursorUnreadable | None = None
 
     @classmethod
     def begun(cls, listener: Listener, after: int, before: CursorState | None = None) -> CursorState:
@@ -51,8 +52,7 @@ class CursorState:
     def restored(cls, listener: Listener, blocks: Mapping[int, bytes]) -> CursorState:
         """The state of which these are the newest rows of `cursors`, by their `block`.
 
-        Raises:
-            CursorUnreadable: they are not what settle wrote.
+        It is `unreadable` when they are not what settle wrote, and has nothing open then.
         """
         acks = CURSOR_LEASES in blocks
         if acks != listener.policies.ack:
@@ -63,7 +63,9 @@ class CursorState:
             own = {block: data for block, data in blocks.items() if block >= 0}
             return cls(listener, Outstanding.restore(blocks[CURSOR_HEAD], own), leases)
         except (CorruptBytes, KeyError) as error:
-            raise CursorUnreadable(*listener.incarnation, str(error)) from error
+            torn = cls(listener, Outstanding(0), LeaseReplay(listener.slots))
+            torn.unreadable, torn._replaced = CursorUnreadable(*listener.incarnation, str(error)), frozenset(blocks)
+            return torn
 
     @property
     def acknowledges(self) -> bool:

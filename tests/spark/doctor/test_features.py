@@ -69,6 +69,16 @@ def test_what_was_switched_on_goes_by_the_commands_of_the_doctor(spark: SparkSes
     heals(spark, path)
 
 
+def test_a_property_that_is_not_set_is_set_by_the_statement_of_the_doctor(spark: SparkSession, tmp_path: Path) -> None:
+    """A warehouse that is older than the property lacks it."""
+    create_all(str(tmp_path))
+    spark.sql(f"ALTER TABLE delta.`{tmp_path}/deliveries` UNSET TBLPROPERTIES ('delta.deletedFileRetentionDuration')")
+    (finding,) = found(str(tmp_path))
+    assert (finding.what, finding.subject) == ("property_unset", "deliveries")
+    spark.sql(finding.remedy)
+    assert wrong(str(tmp_path)) == set()
+
+
 def test_partitions_go_by_the_command_of_the_doctor(spark: SparkSession, path: str) -> None:
     """Who makes them writes all rows anew; they come back as they were."""
     rows = DeltaTable(path).to_pyarrow_table()

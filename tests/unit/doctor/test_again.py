@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
+from functools import cache
 from pathlib import Path
+from shutil import copytree
+from tempfile import mkdtemp
 
 import pytest
 
@@ -36,12 +39,21 @@ def stages(tmp_path: Path) -> Stages:
     return begun(tmp_path)
 
 
-def begun(folder: Path) -> Stages:
-    """Four messages were delivered to a subscription that acknowledges, and two of them failed."""
-    found = release(folder, *map(str, range(4)), policies=Policies(ack=True, retry_min_ms=60_000))
+@cache
+def _made() -> tuple[str, int]:
+    """The folder of the warehouse that `begun` copies, and the instant to which it has come."""
+    found = release(Path(mkdtemp()), *map(str, range(4)), policies=Policies(ack=True, retry_min_ms=60_000))
     for entry in (0, 1):
         say(found, "nack", entry)
     assert found.settle()
+    return found.root, found.instant
+
+
+def begun(folder: Path) -> Stages:
+    """Four messages were delivered to a subscription that acknowledges, and two of them failed."""
+    root, instant = _made()
+    found = Stages(copytree(root, str(folder / "warehouse")))
+    found.instant = instant
     return found
 
 

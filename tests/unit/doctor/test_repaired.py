@@ -126,7 +126,7 @@ def test_rows_that_ingest_passed_over_are_sent_again_and_the_doctor_is_told(stag
     """They are in the files that the version has added."""
     send(stages.root, [Message("t", b"lost"), Message("t", b"gone")])
     version = open_table(stages.root, INBOX).version()
-    book = stages._books["ingest"]
+    book = stages._book("ingest")
     book.plan(replace(book.end, version=version + 1))
     book.commit()
     assert stages.ingest(message("new", "t"))
