@@ -25,11 +25,13 @@ from tests.support.consuming import acknowledging
 from tests.support.setback import (
     WRITTEN,
     all_once,
+    publications_set_back,
     rebuilt,
     refused,
     releases_set_back,
     source_set_back,
     table_set_back,
+    unread_set_back,
 )
 from tests.support.stream import (
     Step,
@@ -264,6 +266,8 @@ def years(request: pytest.FixtureRequest) -> Played:
         ending_elsewhere=ending_elsewhere,
         **{f"{table.name}_set_back": table_set_back(table, stages) for table, stages in WRITTEN},
         releases_set_back=releases_set_back,
+        unread_set_back=unread_set_back,
+        publications_set_back=publications_set_back,
         source_set_back=source_set_back,
     )
     return play_together(scripts | {"in the future": in_the_future("in the future")}, play=request.param)
@@ -293,6 +297,16 @@ def test_a_table_that_was_set_back_is_refused_and_rebuilt(years: Played, table: 
 def test_releases_that_were_set_back_are_refused_by_a_rebuild_of_dispatch(years: Played) -> None:
     """It ended with an error of Spark."""
     years.shows("releases_set_back")
+
+
+def test_releases_that_dispatch_has_not_read_are_made_again_by_a_rebuild_of_the_schedule(years: Played) -> None:
+    """A power cut took the newest version, for instance."""
+    years.shows("unread_set_back")
+
+
+def test_publications_that_were_set_back_are_written_again_by_a_rebuild(years: Played) -> None:
+    """What one of them counts nobody else counts."""
+    years.shows("publications_set_back")
 
 
 def test_a_source_that_was_set_back_is_refused(years: Played) -> None:
