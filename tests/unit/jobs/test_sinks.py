@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -16,12 +17,15 @@ from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.errors import BadValue, SinkPlaceGone
 from pipeline.delta.deltars import open_table
 from pipeline.sinks.loop import SinkLoop
+from pipeline.sinks.running import publishing
 from pipeline.sinks.topic import Refused
 from pipeline.subscriptions.destination import TRUSTED, Destination, check_trusted
 from schemas import REFUSED_BY_BROKER, REJECTED_DISPATCH
 from tests.support.client import new_warehouse
 from tests.support.invoked import run as command
-from tests.support.sinks import ADDRESS, Killed, MemoryBroker, MemoryTopic, delivered, run, sink
+from tests.support.pages import span_of
+from tests.support.sinks import ADDRESS, Killed, MemoryBroker, MemoryTopic, delivered, places, run, sink
+from tests.unit.sinks.test_running import until
 
 NAMED = ("--topic", "t", "--subscription", "s")
 
@@ -122,7 +126,7 @@ def test_a_sink_that_stands_still_on_a_refused_message_goes_on_when_the_command_
     with pytest.raises(Refused):
         run(begun())
     assert broker.payloads == [b"a"]
-    assert command(root, "policy", "set", *NAMED, "--sink-refused", "reject").exit_code == 0
+    assert command(root, *span_of("kafka.md", "policy set --sink-refused").split(), *NAMED).exit_code == 0
     run(begun())
     assert broker.payloads == [b"a", b"c"]
     (row,) = open_table(root, REJECTED_DISPATCH).to_pyarrow_table().to_pylist()
@@ -145,3 +149,53 @@ def test_a_sink_whose_server_is_not_listed_goes_on_in_a_process_that_lists_it(ro
     variables[TRUSTED] = "127.0.0.1:9092"
     run(sink(root, connect))
     assert broker.payloads == [b"a", b"b"]
+
+
+def test_a_sink_that_moves_to_another_cluster_goes_on_where_the_option_of_the_page_says(root: str) -> None:
+    """The servers of another one know no place: it stands still, and publishes nothing a second time."""
+    old, new, there = MemoryBroker(), MemoryBroker(), ADDRESS.replace("127.0.0.1", "localhost")
+    assert command(root, "subscribe", *NAMED, "--sink", ADDRESS).exit_code == 0
+
+    def begun(broker: MemoryBroker) -> SinkLoop:
+        (line,) = subscriptions(root)
+        assert line.policies.sink is not None
+        return sink(root, broker.connect, line.policies.sink, line.policies.sink_after)
+
+    last = delivered(root, *"ab")
+    run(begun(old))
+    assert command(root, "policy", "set", *NAMED, "--sink", there).exit_code == 0
+    delivered(root, "c")
+    loop = begun(new)
+    with pytest.raises(SinkPlaceGone) as stands:
+        run(loop)
+    loop.failed(stands.value)
+    assert "SinkPlaceGone" in command(root, "sinks").output
+    option = span_of("kafka.md", "policy set --sink-after")
+    assert command(root, *option.split(), str(last), *NAMED).exit_code == 0
+    run(begun(new))
+    delivered(root, "d")
+    run(begun(new))
+    assert (old.payloads, new.payloads) == ([b"a", b"b"], [b"c", b"d"])
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_copy_whose_sinks_are_taken_away_publishes_nothing_and_the_original_goes_on(
+    root: str, tmp_path: Path, *, keeps: bool
+) -> None:
+    """Both would publish under one name: what the copy delivers would be in the topic, and the original be cut off."""
+    broker, copy = MemoryBroker(keeps_place=keeps), str(tmp_path.parent / f"{tmp_path.name}-copy")
+    assert command(root, "subscribe", *NAMED, "--sink", ADDRESS).exit_code == 0
+    with publishing(root, connect=broker.connect):
+        delivered(root, "a")
+        until(lambda: broker.payloads == [b"a"])
+    copytree(root, copy)
+    assert command(copy, *span_of("kafka.md", "policy set --no-sink").split(), *NAMED).exit_code == 0
+    connections = broker.connections
+    with publishing(copy, connect=broker.connect):
+        delivered(copy, "b")
+        until(lambda: not places(copy).names())
+    assert broker.connections == connections
+    with publishing(root, connect=broker.connect):
+        delivered(root, "c")
+        until(lambda: broker.payloads == [b"a", b"c"])
+    assert subscriptions(root)[0].policies.sink == ADDRESS
