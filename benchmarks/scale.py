@@ -10,9 +10,13 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from pipeline.config.options import Options
+from pipeline.config.profiles import Profile, fitted, read_profile
+from pipeline.config.session import Machine
 from pipeline.config.settings import SECOND_MS, LiveClock, Settings
-from pipeline.config.sizing import SizingInputs, choose, segment_for
+from pipeline.config.sizing import SizingInputs, segment_for
 
 POSITION_BYTES, KEY_BYTES = 1.4, 90
 """Of the state: a position in a segment that has many, and a key beside its positions."""
@@ -116,7 +120,7 @@ SORT_ROWS = 900_000
 """Messages a second that one process of maintenance sorts into those that wait."""
 MESSAGE_BYTES, WRITTEN = 130, 4
 """Of a message with a payload of 100 bytes, and how often it is written: inbox, messages, sorted, deliveries."""
-LOOKAHEAD_S = LiveClock().lookahead_ms / SECOND_MS
+NOTHING_STATED = Profile(Machine(), Options(LiveClock()))
 BUSY = 0.7
 """So much of the executors' time is planned with; the rest is for catching up."""
 
@@ -130,24 +134,25 @@ class Plan:
         rate: messages a second that come, and as many that become due.
         executors: of one core each.
         memory: of the driver's machine, bytes.
+        stated: a profile; a start chooses what it leaves open.
     """
 
     pending: int
     rate: int
     executors: int
     memory: int = 32 << 30
+    stated: Profile = NOTHING_STATED
 
     @property
-    def chosen(self) -> dict[str, int]:
-        """What a start chooses."""
-        place = SizingInputs(self.rate, segment_for(self.rate), self.executors, self.memory)
-        return {each.name: each.value for each in choose(place, Settings(), LiveClock(), set())}
+    def profile(self) -> Profile:
+        """What a start works with."""
+        return fitted(self.stated, SizingInputs(self.rate, segment_for(self.rate), self.executors, self.memory))[0]
 
     @property
     def waiting(self) -> Waiting:
         """What waits. As many become due as come, so due times are spread over the time in which they came."""
         spread_ms = max(1, self.pending * SECOND_MS // self.rate)
-        return Waiting(self.pending, spread_ms, segment_for(self.rate), self.chosen["settings.horizon_ms"])
+        return Waiting(self.pending, spread_ms, segment_for(self.rate), self.profile.options.settings.horizon_ms)
 
     @property
     def busy(self) -> float:
@@ -168,12 +173,15 @@ class Plan:
     def limits(self) -> dict[str, float]:
         """Messages a second at which each thing ends, if nothing else does before."""
         ingest, fixed_s = COSTS["ingest"], COSTS["schedule"].fixed_s + COSTS["release"].fixed_s
-        rows = self.chosen["settings.max_bytes"] / MESSAGE_BYTES
+        options = self.profile.options
+        assert isinstance(options.clock, LiveClock)  # noqa: S101 - a profile states no other
+        rows = options.settings.max_bytes / MESSAGE_BYTES
+        ahead = max(0.0, 1 - fixed_s * SECOND_MS / options.clock.lookahead_ms)
         return {
             "a batch of ingest, with `settings.max_bytes` as chosen": rows / ingest.seconds(rows, self.executors),
             "maintenance sorts in one process": SORT_ROWS,
             "executors": self.executors * BUSY / CPU_S * 1e6,
-            "prepared within the lookahead": self.executors / CPU_S * 1e6 * max(0.0, 1 - fixed_s / LOOKAHEAD_S),
+            "prepared within the lookahead": self.executors / CPU_S * 1e6 * ahead,
         }
 
 
@@ -183,7 +191,7 @@ def figures(plan: Plan) -> Iterator[str]:
     yield f"{plan.pending:,} pending, {plan.rate:,} messages a second, {plan.executors} executors of one core"
     yield f"  segments of {waiting.segment_ms / 1_000:g} s, horizon {waiting.horizon_ms / 1_000:g} s"
     yield f"  state: {waiting.positions:,.0f} positions, {waiting.state_bytes / 1e6:,.0f} MB, {waiting.keys} keys"
-    stores = plan.chosen["session.partitions"]
+    stores = plan.profile.machine.partitions
     yield f"  state stores: {stores}, shards: {stores * SHARDS_A_STORE}"
     yield f"  messages: {waiting.files:,} files, {plan.pending * MESSAGE_BYTES / 1e9:,.0f} GB"
     yield f"  disk: {plan.rate * MESSAGE_BYTES * WRITTEN / 1e6:,.0f} MB written a second"
@@ -202,8 +210,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pending", type=int, default=10_000_000_000, help="messages that wait")
     parser.add_argument("--rate", type=int, default=1_000_000, help="messages a second")
     parser.add_argument("--executors", type=int, default=96, help="executors of one core")
+    parser.add_argument("--profile", type=Path, help="the profile of the job; a start chooses what it leaves open")
     words = parser.parse_args(arguments)
-    print("\n".join(figures(Plan(words.pending, words.rate, words.executors))))
+    stated = NOTHING_STATED if words.profile is None else read_profile(words.profile)
+    print("\n".join(figures(Plan(words.pending, words.rate, words.executors, stated=stated))))
     return 0
 
 

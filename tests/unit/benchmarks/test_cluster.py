@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("deltalake", reason="the workloads are sent by delta-rs")
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
+pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 from benchmarks import aims
 from benchmarks.cluster import PARTS, amdahl, load, scaled, show
-from benchmarks.scale import COSTS, Plan, Waiting, main
+from benchmarks.scale import COSTS, MESSAGE_BYTES, Plan, Waiting, main
+from pipeline.config.profiles import read_profile
 from pipeline.config.settings import DAY_MS, HOUR_MS, MINUTE_MS
+from pipeline.delta.deltars import open_table
+from pipeline.delta.properties import segment_ms_of
+from schemas import SEGMENTS
+from tests.support.invoked import invoke
 from tests.support.modules import ROOT
+from tests.support.pages import span_of
 
 PAGE = ROOT / "docs" / "scale.md"
 WAITING, BATCH = 1.5, 1.5
@@ -123,3 +131,35 @@ def test_more_executors_bear_a_higher_rate_until_something_else_ends() -> None:
     small, large = Plan(10**9, 100_000, 4).limits, Plan(10**9, 100_000, 96).limits
     assert all(small[name] <= large[name] for name in small)
     assert min(small, key=small.__getitem__) != min(large, key=large.__getitem__)
+
+
+def limits(profile: Path, *lines: str) -> dict[str, float]:
+    """What ends first, as the command prints it of a profile."""
+    profile.write_text("\n".join(lines), encoding="utf-8")
+    plan = Plan(10**10, 10**6, 96, stated=read_profile(profile))
+    return plan.limits
+
+
+def test_what_the_page_says_to_state_moves_the_end_that_it_is_said_of(tmp_path: Path) -> None:
+    """A larger batch of ingest bears the load, and a longer lookahead leaves the executors as what ends."""
+    profile = tmp_path / "profile.toml"
+    batch, sorting, executors, lookahead = chosen = limits(profile)
+    size, ahead = (span_of("scale.md", each).partition(".") for each in ("settings.max_bytes", "clock.lookahead_ms"))
+    assert chosen[batch] < 10**6
+    larger = limits(profile, f"[{size[0]}]", f"{size[2]} = {3 * 10**6 * MESSAGE_BYTES}")
+    assert larger[batch] > 10**6
+    assert min(larger, key=larger.__getitem__) == sorting
+    longer = limits(profile, f"[{ahead[0]}]", f"{ahead[2]} = 60_000")
+    assert longer[lookahead] > 1.2 * chosen[lookahead]
+    assert longer[executors] == chosen[executors]
+
+
+def test_longer_segments_are_so_many_fewer_numbers(tmp_path: Path) -> None:
+    """As the page counts them: a month in segments of a second. They are chosen when a warehouse is made."""
+    words, month = span_of("scale.md", "delayline init").split(), 30 * DAY_MS
+    for spelled, numbers in (("1s", 2_592_000), ("1m", 43_200)):
+        root = str(tmp_path / spelled)
+        made = invoke([*words[1:], spelled, "--rate", "1000000", "--warehouse", root])
+        assert made.exit_code == 0, made.output
+        segment_ms = segment_ms_of(open_table(root, SEGMENTS).metadata().configuration)
+        assert Waiting(10**10, month, segment_ms, month).keys == numbers + 1
