@@ -5,15 +5,22 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
+from urllib.parse import parse_qs
 
 from benchmarks.support import s3
+from tests.support.pages import block_of
 
 FORGETFUL, CROWDED, UNSEEN, GOING = "forgetful", "crowded", "unseen", "going"
 """Buckets: one replaces objects whatever it is asked, one answers every first put of an object with a conflict, one
 tells nobody who looks that the first version of a table after its making is there, until somebody else puts it: as if
 it came after the look; and of one an object goes whenever somebody has looked whether it is there."""
+PRODUCER = "producer"
+"""A key with the rights that `docs/security.md` gives to producers, in each folder of a bucket."""
+_METHODS = {"PUT": "put", "POST": "put", "GET": "get", "HEAD": "get"}
+_FORBIDDEN = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
 _BUSY = b"<Error><Code>ConditionalRequestConflict</Code><Message>Try again.</Message></Error>"
 serving, named = partial(s3.serving, server=__name__), partial(s3.named, server=__name__)
 
@@ -25,6 +32,23 @@ class Store(s3.Store):
         """Nobody has put anything yet."""
         super().__init__(moto)
         self._seen, self._puts = set[str](), Counter[str]()
+        rights = (line.split() for line in block_of("security.md", "put   inbox/"))
+        self._rights = {right: patterns for right, *patterns in rights}
+
+    def __call__(self, environment: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        """Whoever has the other key may do what that one may."""
+        allowed = environment.get("HTTP_AUTHORIZATION", "").replace(f"={PRODUCER}/", f"={s3.KEY}/")
+        if allowed != environment.get("HTTP_AUTHORIZATION", "") and not self._may(environment):
+            return s3.refuse(start, "403 Forbidden", _FORBIDDEN)
+        return super().__call__(environment | {"HTTP_AUTHORIZATION": allowed}, start)
+
+    def _may(self, environment: dict[str, Any]) -> bool:
+        _, _bucket, *key = environment["PATH_INFO"].split("/", 2)
+        right, listed = _METHODS.get(environment["REQUEST_METHOD"], ""), parse_qs(environment.get("QUERY_STRING", ""))
+        if not any(key):
+            right, key = "list", listed.get("prefix", [""])
+        _folder, _, name = key[0].partition("/")
+        return any(fnmatchcase(name, each) for each in self._rights.get(right, ()))
 
     def answer(self, environment: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         """What moto answers, or the bucket."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -22,6 +24,10 @@ from pipeline.config.errors import BadSetting
 from pipeline.config.options import Watching
 from pipeline.config.paths import python_environment, python_path
 from pipeline.config.session import Machine, private_folders
+from tests.support.pages import block_of, span_of
+
+_BIN = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+"""Where a shell looks for `python`."""
 
 
 def test_sockets_and_spilled_rows_lie_in_a_folder_that_nobody_else_may_enter() -> None:
@@ -49,6 +55,68 @@ def test_what_lies_in_the_folder_where_somebody_stands_is_not_run(tmp_path: Path
     plain = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     assert not start(plain | python_environment())
     assert start(plain | {"PYTHONPATH": python_path()}), "the file would run, if it were looked at"
+
+
+@pytest.mark.parametrize("way", ["python -P -m", "PYTHONSAFEPATH=1"])
+def test_what_lies_there_is_not_run_when_somebody_says_what_the_page_says(tmp_path: Path, way: str) -> None:
+    """By hand, and for the driver under spark-submit."""
+    (tmp_path / "argparse.py").write_text("raise SystemExit(9)\n")
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"} | {"PATH": _BIN}
+
+    def start(words: str) -> int:
+        line = f"{words} json.tool --help"
+        return subprocess.run(line, shell=True, cwd=tmp_path, env=plain, check=False, capture_output=True).returncode  # noqa: S602 - of a page
+
+    said = span_of("security.md", way)
+    assert start("python -m") == 9
+    assert start(said if said.startswith("python") else f"{said} python -m") == 0
+
+
+def test_jars_that_are_not_those_of_the_lock_are_printed_by_the_command_of_the_page(tmp_path: Path) -> None:
+    """One that is another, and one that came with them; then spark-submit is not to be started."""
+    (line,) = block_of("security.md", "sha256sum")
+    folder, locked = tmp_path / ".ivy2.5.2" / "jars", tmp_path / "jars.lock"
+    folder.mkdir(parents=True)
+    (folder / "a-1.jar").write_bytes(b"a")
+    locked.write_text(f"{hashlib.sha256(b'a').hexdigest()}  a-1.jar\n{'0' * 64}  of-s3-1.jar\n")
+
+    def printed() -> list[str]:
+        environment = os.environ | {"HOME": str(tmp_path), "LOCK": str(locked)}
+        done = subprocess.run(line, shell=True, env=environment, check=False, capture_output=True, text=True)  # noqa: S602 - of a page
+        return [each.split()[1] for each in (done.stdout + done.stderr).splitlines()]
+
+    assert printed() == []
+    (folder / "a-1.jar").write_bytes(b"another")
+    (folder / "b-1.jar").write_bytes(b"b")
+    assert printed() == ["a-1.jar", "b-1.jar"]
+
+
+def test_a_package_with_another_sum_than_the_lock_has_is_not_installed(tmp_path: Path) -> None:
+    """As the page installs them: an index may give another file under the name that it is asked for."""
+    first, *_ = block_of("security.md", "--require-hashes")
+    lock, wheel = tmp_path / "requirements" / "core.lock", tmp_path / "iniconfig-9-py3-none-any.whl"
+    lock.parent.mkdir()
+    with ZipFile(wheel, "w") as made:
+        made.writestr("iniconfig.py", "")
+        made.writestr("iniconfig-9.dist-info/METADATA", "Metadata-Version: 2.1\nName: iniconfig\nVersion: 9\n")
+        made.writestr("iniconfig-9.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        made.writestr("iniconfig-9.dist-info/RECORD", "")
+
+    def installed(content: bytes) -> bool:
+        lock.write_text(f"iniconfig==9 \\\n    --hash=sha256:{hashlib.sha256(content).hexdigest()}\n")
+        told = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_TARGET": str(tmp_path / "site")}
+        done = subprocess.run(  # noqa: S602 - of a page
+            f"python -m {first}",
+            shell=True,
+            cwd=tmp_path,
+            env=os.environ | told | {"PATH": _BIN},
+            check=False,
+            capture_output=True,
+        )
+        return done.returncode == 0 and (tmp_path / "site" / "iniconfig.py").exists()
+
+    assert not installed(b"of the lock")
+    assert installed(wheel.read_bytes())
 
 
 def test_the_log_of_a_start_is_a_new_file_that_nobody_else_may_read(

@@ -16,8 +16,9 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("moto", reason="the store needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the clock needs requirements/all.lock")
 
+import pyarrow as pa
 import pyspark
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from jobs.commands.spark import NoSession
 from pipeline.client.client import Client
@@ -36,7 +37,7 @@ from pipeline.config.paths import one_spelling
 from pipeline.config.routes import NotInDriver
 from pipeline.config.session import HADOOP_AWS
 from pipeline.delta.claims import claim
-from pipeline.delta.deltars import path_of
+from pipeline.delta.deltars import create, path_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance import retention
 from pipeline.maintenance.layout import compact
@@ -48,12 +49,12 @@ from pipeline.storage.files import Files
 from pipeline.storage.locks import unlocked
 from pipeline.subscriptions.settled import SettledMark, raise_to, read_mark
 from pipeline.subscriptions.sinkplaces import LogPlace, SinkPlaces, TakenUp
-from schemas import INBOX, MESSAGES
+from schemas import INBOX, MESSAGES, SUBSCRIPTIONS
 from tests.support.client import message_row, put
 from tests.support.consumed import World, drained, names
 from tests.support.filesystems import live_through
 from tests.support.invoked import invoke
-from tests.support.s3 import GOING, serving
+from tests.support.s3 import GOING, PRODUCER, serving
 
 NOBODY = "http://127.0.0.1:1"
 NO_CONNECTION = "AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 7, Couldn't connect to server"
@@ -322,6 +323,26 @@ def test_a_client_sends_and_reads_in_a_store() -> None:
         assert client.create_producer("t", "shop").last_sequence_id() == 2
         create_partitioned_topic("s3a://bucket/client", "u", 2)
         assert client.get_topic_partitions("u") == ["u-partition-0", "u-partition-1"]
+
+
+def test_a_producer_has_the_rights_that_the_page_gives_it_and_needs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the command, a client and a writer of Delta. It deletes nothing, and reads no payload beside the inbox."""
+    root = "s3a://bucket/rights"
+    for table in (INBOX, MESSAGES, SUBSCRIPTIONS):
+        create(root, table, {})
+    call("subscribe", "--warehouse", root, "--topic", "t", "--subscription", "s")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", PRODUCER)
+    s3.files.cache_clear()
+    assert call("send", "--warehouse", root, "--topic", "t", "hello") == "1 sent\n"
+    with Client(root) as client:
+        client.create_producer("t", producer_name="me").send(b"hello again")
+    rows = pa.table({"topic": ["t"], "payload": [b"x"]})
+    write_deltalake(path_of(root, INBOX), rows, mode="append", schema_mode="merge")
+    assert DeltaTable(path_of(root, INBOX)).to_pyarrow_table().num_rows == 3
+    with pytest.raises(OSError, match="ACCESS_DENIED"):
+        Files().delete(f"{path_of(root, INBOX)}/_delta_log/00000000000000000000.json")
+    with pytest.raises(OSError, match="privileges"):
+        DeltaTable(path_of(root, MESSAGES))
 
 
 def test_a_client_of_a_store_that_is_away_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
