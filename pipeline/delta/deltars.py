@@ -20,7 +20,7 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from pipeline.config.errors import ColumnGone, NoWarehouse, StillConflicting
+from pipeline.config.errors import ColumnGone, NoFileSystem, NoWarehouse, StillConflicting
 from pipeline.config.paths import usable
 from pipeline.delta.logs.checksums import put_first_checksum
 from pipeline.delta.logs.entries import entry, log_files
@@ -49,6 +49,18 @@ def path_of(root: str, table: Table) -> str:
     return f"{usable(root).rstrip('/')}/{table.name}"
 
 
+def _reached(root: str, table: Table) -> str:
+    """The same, when this process reaches it. delta-rs would ask for HDFS, and say nothing that helps.
+
+    Raises:
+        NoFileSystem: it does not.
+    """
+    folder = path_of(root, table)
+    if not Files().reaches(folder):
+        raise NoFileSystem(root)
+    return folder
+
+
 def arrow_schema(table: Table) -> pa.Schema:
     """The Arrow schema of a table, from its contract: Spark's JSON of a struct is also Delta's."""
     return _arrow_of(table.columns)
@@ -64,10 +76,11 @@ def open_table(root: str, table: Table) -> DeltaTable:
 
     Raises:
         NoWarehouse: there is no such table.
+        NoFileSystem: only Spark reaches its folder.
         PermissionError: its folder may not be entered.
         BrokenVersion: its newest version is empty or cut short; delta-rs takes an empty one for one that did nothing.
     """
-    folder = path_of(root, table)
+    folder = _reached(root, table)
     try:
         opened = table_at(folder)
     except (TableNotFoundError, FileNotFoundError) as error:
@@ -88,11 +101,13 @@ def create(root: str, table: Table, properties: Mapping[str, str]) -> None:
 
     Raises:
         BrokenVersion: it exists, and its newest version is cut short.
+        NoFileSystem: only Spark reaches its folder.
     """
+    folder = _reached(root, table)
     schema = Schema.from_json(table.columns.json())
     try:
         DeltaTable.create(
-            path_of(root, table),
+            folder,
             schema,
             mode="ignore",
             configuration=dict(properties),
@@ -105,7 +120,7 @@ def create(root: str, table: Table, properties: Mapping[str, str]) -> None:
     except DeltaError:
         open_table(root, table)
         raise
-    put_first_checksum(Files(), path_of(root, table))
+    put_first_checksum(Files(), folder)
 
 
 class NumberTaken(Exception):

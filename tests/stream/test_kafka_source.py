@@ -203,8 +203,8 @@ def test_what_cannot_be_is_refused_at_the_start(spark: SparkSession, root: str, 
     assert missing.value.field == "source.orders.from"
 
 
-def test_a_broker_that_is_not_there_refuses_the_start(
-    spark: SparkSession, root: str, monkeypatch: pytest.MonkeyPatch
+def test_a_broker_that_is_not_there_refuses_the_start_until_the_address_is_right(
+    spark: SparkSession, root: str, kafka: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No message tells a secret."""
     monkeypatch.setattr("pipeline.sources.kafka._WAIT_S", 1)
@@ -213,6 +213,10 @@ def test_a_broker_that_is_not_there_refuses_the_start(
     with pytest.raises(SourceAway) as away:
         take_all(spark, root, Source("orders", "kafka://127.0.0.1:9/t"))
     assert "unspeakable" not in str(away.value)
+    monkeypatch.undo()
+    kafka.send(topic, {"value": "a"})
+    take_all(spark, root, source(kafka, topic))
+    assert payloads(root) == ["a"]
 
 
 @pytest.mark.soak

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from os import utime
 from pathlib import Path
 from shutil import copytree, rmtree
@@ -281,3 +282,5 @@ def test_files_are_not_taken_again_when_what_says_so_is_gone(spark: SparkSession
     with pytest.raises(SourcePlaceGone):
         take_all(spark, root, files(folder))
     assert len(inbox(root)) == 3
+    take_all(spark, root, replace(files(folder), name="anew"))
+    assert len(inbox(root)) == 6

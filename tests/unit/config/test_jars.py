@@ -53,10 +53,16 @@ def test_a_jar_with_another_sum_and_one_that_nobody_asked_for_are_refused(ivy: P
     with pytest.raises(StrangeJar) as added:
         check_jars([ivy / "a-1.jar", ivy / "b-1.jar"])
     assert (added.value.path, added.value.expected) == (str(ivy / "b-1.jar"), None)
+    (ivy / "b-1.jar").unlink()
+    check_jars([ivy / "a-1.jar"])
     (ivy / "a-1.jar").write_bytes(b"another")
     with pytest.raises(StrangeJar) as changed:
         check_jars([ivy / "a-1.jar"])
     assert changed.value.expected == hashlib.sha256(b"a").hexdigest()
+    # It was removed, and Spark has resolved it again.
+    (ivy / "a-1.jar").unlink()
+    (ivy / "a-1.jar").write_bytes(b"a")
+    check_jars([ivy / "a-1.jar"])
 
 
 def test_a_session_whose_jars_are_strange_is_stopped(ivy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
-from pipeline.config.errors import BrokenVersion, VersionGone
+from pipeline.config.errors import BrokenVersion, ColumnGone, InboxColumn, VersionGone
 from pipeline.config.options import Options
 from pipeline.config.settings import VirtualClock
 from pipeline.delta.deltars import open_table, path_of
@@ -91,10 +91,8 @@ def test_a_table_of_which_somebody_changed_columns_is_restored_to_the_version_be
     assert Counter(each.what for each in changed) == {"column_missing": len(CHANGED), "column_changed": len(CHANGED)}
     for table in CHANGED:
         (remedy,) = {each.remedy for each in changed if each.subject == table.name}
-        command = re.search(r"RESTORE TABLE delta\.`(.*)` TO VERSION AS OF (\d+)", remedy)
-        assert command is not None
-        assert command[1] == path_of(stages.root, table)
-        DeltaTable(command[1]).restore(int(command[2]))
+        assert path_of(stages.root, table) in remedy
+        back(remedy)
     assert whats(stages) == set()
     start(stages)
     assert stages.ingest(message("new", "t"))
@@ -102,6 +100,34 @@ def test_a_table_of_which_somebody_changed_columns_is_restored_to_the_version_be
     go(stages, 61)
     assert came(stages) == Counter([*((each, 0) for each in (b"0", b"1", b"2", b"3", b"new")), (b"0", 1), (b"1", 1)])
     assert whats(stages) == set()
+
+
+def test_an_inbox_of_which_somebody_changed_columns_is_restored_and_what_came_since_is_sent_again(
+    stages: Stages,
+) -> None:
+    """`send` and ingest refuse it until then. What others have appended in the new columns is gone with them."""
+    spoil(stages.root, INBOX)
+    with pytest.raises(ColumnGone):
+        send(stages.root, [Message("t", b"since")])
+    stages.restart_all()
+    with pytest.raises(InboxColumn):
+        stages.ingest()
+    (remedy,) = {each.remedy for each in findings(stages) if each.what in ("column_missing", "column_changed")}
+    back(remedy)
+    stages.restart_all()
+    send(stages.root, [Message("t", b"since")])
+    go(stages)
+    go(stages, 61)
+    assert came(stages)[b"since", 0] == 1
+    assert sum(came(stages).values()) == 7
+    assert {each.what for each in findings(stages)} <= {"not_an_append"}
+
+
+def back(remedy: str) -> None:
+    """Give the `RESTORE TABLE` of a remedy."""
+    command = re.search(r"RESTORE TABLE delta\.`(.*)` TO VERSION AS OF (\d+)", remedy)
+    assert command is not None
+    DeltaTable(command[1]).restore(int(command[2]))
 
 
 def test_the_rows_of_a_version_that_is_no_append_are_appended_and_the_doctor_is_told(stages: Stages) -> None:

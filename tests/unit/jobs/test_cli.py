@@ -300,6 +300,10 @@ def test_a_missing_or_old_java_is_one_clear_line(tmp_path: Path, found: str) -> 
     assert refused.value.looked_at == f"{tmp_path}/bin/java"
     assert refused.value.found == (11 if found == "old" else None)
     assert len(str(refused.value).splitlines()) == 1
+    program = tmp_path / "bin" / "java"
+    program.write_text('#!/bin/sh\necho "openjdk version \\"17.0.2\\"" >&2\n')
+    program.chmod(0o755)
+    assert java.need_java({"JAVA_HOME": str(tmp_path), "PATH": ""}) == program
 
 
 def test_java_on_the_path_is_found(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from jobs.commands import replay, run
 from jobs.commands.demo import Choices, FolderTaken
 from jobs.commands.demo import run as demo
 from jobs.commands.failures import explain, storage
+from jobs.commands.java import NoJava
 from jobs.commands.run import Counts, StageFailed
 from pipeline.client.create import create_all
 from pipeline.client.producing.inbox import Message, send
@@ -134,6 +135,18 @@ def test_nobody_looks_for_a_request_on_another_file_system() -> None:
     assert "warehouse = 'hdfs://host/warehouse', allowed: a folder of this machine, or s3" in found.stderr
 
 
+@pytest.mark.parametrize(
+    "words", [["send", "-t", "t", "hi"], ["pending"], ["doctor"], ["init"]], ids=lambda words: words[0]
+)
+def test_a_command_without_spark_asks_for_a_folder_that_it_reaches(tmp_path: Path, words: list[str]) -> None:
+    """And does what it does on one."""
+    refused = invoke([*words, "-w", "hdfs://host/warehouse"])
+    assert refused.exit_code != 0
+    assert "hdfs://host/warehouse" in refused.stderr
+    assert "a folder of this machine" in refused.stderr
+    assert invoke([*words, "-w", new_warehouse(tmp_path / "w")]).exit_code == 0
+
+
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
 def test_a_lock_is_the_same_however_its_folder_is_written(tmp_path: Path, form: str) -> None:
     """Who starts a stage with another form of the path must not start it a second time."""
@@ -215,13 +228,17 @@ def test_a_course_that_goes_nowhere_is_wrong_usage(tmp_path: Path, last: str, st
     assert invoke(words).exit_code == 2
 
 
-def test_the_demo_writes_into_no_folder_that_holds_something(tmp_path: Path) -> None:
+def test_the_demo_writes_into_no_folder_that_holds_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It never deletes, so it never mixes either."""
     (tmp_path / "mine").touch()
     with pytest.raises(FolderTaken) as refused:
         demo(Choices(tmp_path, None, 1, live=False), print)
     assert refused.value.folder == tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    # The folder is looked at before Spark starts, of which this environment has no Java.
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(NoJava):
+        demo(Choices(tmp_path / "another", None, 1, live=False), print)
 
 
 @pytest.mark.parametrize(

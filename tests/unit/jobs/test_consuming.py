@@ -19,11 +19,11 @@ from jobs.commands.durations import BadText
 from pipeline.client.insight.standing import standings
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.subscriptions.policies import Policies
-from schemas import MESSAGES
+from schemas import DELIVERIES, MESSAGES
 from state import LeaseKind, LeaseReplay, LeaseRow, Nack
 from state.units import Ms
 from tests.support.acknowledged import settled
-from tests.support.client import message_row, new_warehouse, put
+from tests.support.client import delivery_row, message_row, new_warehouse, put
 from tests.support.invoked import output, run
 from tests.support.settled import NOW, at, released
 
@@ -162,10 +162,14 @@ def test_an_empty_warehouse_has_nobody(root: str) -> None:
 
 
 def test_a_subscription_that_does_not_acknowledge_is_not_consumed(root: str) -> None:
-    """Its deliveries are printed by another command."""
+    """Its deliveries are printed by another command; or it acknowledges from now on."""
     output(root, "subscribe", *NAMED)
     result = run(root, "consume", *NAMED, "--no-follow")
     assert (result.exit_code, "does not acknowledge" in result.output) == (1, True)
+    put(root, DELIVERIES, delivery_row(message_row(7, 2, 1_000)))
+    assert "7.2" in output(root, "receive", *NAMED, "--no-follow")
+    output(root, "policy", "set", *NAMED, "--ack")
+    assert output(root, "consume", *NAMED, "--no-follow") == "0 acknowledged, 0 failed\n"
 
 
 class Queue:

@@ -156,6 +156,10 @@ def test_of_two_imports_at_once_one_commits(root: str, monkeypatch: pytest.Monke
     now = place(root)
     assert (now.last, [now.took(30, due) for due in (6_000, 6_001)]) == (30, [False, True])
     assert open_table(root, INBOX).to_pyarrow_table().num_rows == 3
+    # It begins again, and takes what is behind the commit of the other.
+    place(root).commit(rows, 40, 5_000)
+    assert place(root).last == 40
+    assert open_table(root, INBOX).to_pyarrow_table().num_rows == 4
 
 
 def test_of_two_imports_that_commit_at_the_same_moment_one_does(root: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,6 +118,17 @@ def test_the_commands_without_spark_take_a_bucket_for_a_folder() -> None:
     assert call("doctor", "--warehouse", "s3://bucket/commands").splitlines()[-1] == "Nothing is wrong."
 
 
+def test_what_the_line_about_a_store_names_is_set_and_the_command_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that is missing, or a bucket that is not there."""
+    root = "s3://bucket/named"
+    call("init", "--warehouse", root)
+    with monkeypatch.context() as missing:
+        missing.delenv("AWS_ALLOW_HTTP")
+        assert "set AWS_ALLOW_HTTP=true" in invoke(["subscriptions", "--warehouse", root]).stderr
+    assert "bucket 'absent' is not there" in invoke(["subscriptions", "--warehouse", "s3://absent/w"]).stderr
+    assert call("subscriptions", "--warehouse", root) == "No active subscription.\n"
+
+
 def test_a_request_to_stop_is_seen_in_the_store() -> None:
     """`run` says how to stop it, and then that has to work."""
     call("init", "--warehouse", "s3://bucket/stopped")
