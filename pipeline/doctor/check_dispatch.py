@@ -104,6 +104,18 @@ def delivered(look: Look) -> Iterator[Finding]:
             yield from _findings(look, pa.concat_tables(found), handed.gone)
 
 
+def handed_over(look: Look, keys: pa.Table) -> pa.Table:
+    """The first deliveries of some ledgers that are visible, prepared or held, each by itself."""
+    ledgers, handed = positions.within(keys), _handed(look)
+    shown = f"{above(look.mark, 'due_time')} AND {ledgers}"
+    found = [
+        positions.taken_apart(look.table(schemas.DELIVERIES), shown, runs=False),
+        positions.taken_apart(look.table(schemas.HELD), ledgers, runs=True),
+        *([] if handed is None else handed.of(look, KEYS)[1:]),
+    ]
+    return positions.only(pa.concat_tables(found), keys)
+
+
 def _differing(look: Look, handed: Handed, listeners: pa.Table, keys: Keys) -> Iterator[pa.Table]:
     """The positions of ledgers in which not all is in its place: of first deliveries, or of those `AGAIN`."""
     released = positions.counted(look.table(schemas.REDELIVERY), above(look.mark, _DUE[keys]), runs=True, keys=keys)
@@ -266,7 +278,8 @@ def _findings(look: Look, found: pa.Table, gone: int) -> Iterator[Finding]:
     for subject, text in positions.described(twice):
         remedy = "restore `deliveries` from before, or tell the consumers: rows are never taken back"
         yield error("delivered_twice", subject, f"{text} in `deliveries` more than once", remedy)
-    unknown = found.filter(pc.and_(pc.greater(handed, 0), pc.equal(found["released"], 0)))
+    there = pc.add(handed, found["held"])
+    unknown = found.filter(pc.and_(pc.greater(there, 0), pc.equal(found["released"], 0)))
     for subject, text in positions.described(unknown):
         remedy = "restore `redelivery` from the same copy as `deliveries`; a rebuild would deliver them once more"
-        yield error("not_released", subject, f"{text} delivered and not in `redelivery`", remedy)
+        yield error("not_released", subject, f"{text} delivered or held, and not in `redelivery`", remedy)

@@ -10,6 +10,7 @@ from pipeline.client.subscribing.lives import lives_in
 from pipeline.config.stages import SCHEDULE
 from pipeline.delta.deltars import arrow_of, query
 from pipeline.doctor import positions
+from pipeline.doctor.check_dispatch import handed_over
 from pipeline.doctor.look import Finding, Look, Opened, Place, error
 from pipeline.doctor.positions import FIGURES, KEYS, above, ms
 from pipeline.doctor.stages import Standing
@@ -133,7 +134,7 @@ def _heard(counts: pa.Table, listeners: Mapping[Name, Incarnation]) -> pa.Table:
 
 
 def _compared(look: Look, taken: Taken, keys: pa.Table) -> pa.Table:
-    """Position by position: how often a message is in the log, must be released, and is."""
+    """Position by position: how often a message is in the log, must be released, is, and was handed over."""
     ledgers = positions.within(keys)
     columns = f"topic, ledger_id, entry_id, {ms('due_time')} AS due"
     sql = f"SELECT {columns} FROM messages WHERE {above(look.mark, 'due_time')} AND {ledgers}"  # noqa: S608
@@ -147,7 +148,8 @@ def _compared(look: Look, taken: Taken, keys: pa.Table) -> pa.Table:
     asked = pc.and_(asked, pc.less(log["ledger_id"], taken.next_ledger))
     runs = f"{above(look.mark, 'message_due')} AND {ledgers} AND {_FIRST}"
     given = positions.only(positions.taken_apart(look.table(REDELIVERY), runs, runs=True), keys)
-    return positions.side_by_side({"there": log, "asked": log.filter(asked), "given": given})
+    sides = {"there": log, "asked": log.filter(asked), "given": given, "handed": handed_over(look, keys)}
+    return positions.side_by_side(sides)
 
 
 def _with_until(taken: Taken) -> pa.Table:
@@ -156,7 +158,9 @@ def _with_until(taken: Taken) -> pa.Table:
 
 
 def _findings(look: Look, found: pa.Table) -> Iterator[Finding]:
-    lost = found.filter(pc.and_(pc.greater(found["asked"], 0), pc.equal(found["given"], 0)))
+    # Of what was handed over the check of dispatch tells: a rebuild would release it once more.
+    never = pc.equal(pc.add(found["given"], found["handed"]), 0)
+    lost = found.filter(pc.and_(pc.greater(found["asked"], 0), never))
     for subject, text in positions.described(lost):
         remedy = look.rebuild(SCHEDULE)
         yield error("not_released", subject, f"{text} due and not in `redelivery`: lost in the schedule", remedy)

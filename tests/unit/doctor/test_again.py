@@ -148,6 +148,18 @@ def test_what_is_lost_from_held_is_found(stages: Stages, *, first: bool) -> None
 
 
 @pytest.mark.parametrize("shown", [True, False])
+def test_what_dispatch_has_and_redelivery_lacks_is_not_lost_in_the_schedule(stages: Stages, *, shown: bool) -> None:
+    """Delivered or held: a rebuild of the schedule would release it once more, so only one remedy is named."""
+    set_policy(stages.root, "t", "s", paused=not shown)
+    assert stages.ingest(message("new", "t"))
+    go(stages, 1)
+    open_table(stages.root, REDELIVERY).delete("ledger_id > 0")
+    (wrong,) = (each for each in findings(stages) if each.what == "not_released")
+    assert wrong.subject == "t/s"
+    assert wrong.remedy.startswith("restore `redelivery`")
+
+
+@pytest.mark.parametrize("shown", [True, False])
 def test_what_is_held_twice_is_found_and_comes_once_when_one_row_is_deleted(stages: Stages, *, shown: bool) -> None:
     """Twice in `held`, or there though it was delivered."""
     set_policy(stages.root, "t", "s", paused=True)

@@ -19,6 +19,7 @@ pytest.importorskip("pyspark", reason="the stages are made for sessions of Spark
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
@@ -99,6 +100,26 @@ def test_a_table_of_which_somebody_changed_columns_is_restored_to_the_version_be
     go(stages)
     go(stages, 61)
     assert came(stages) == Counter([*((each, 0) for each in (b"0", b"1", b"2", b"3", b"new")), (b"0", 1), (b"1", 1)])
+    assert whats(stages) == set()
+
+
+def test_a_table_of_which_somebody_changed_columns_and_vacuumed_comes_back_from_a_copy(
+    stages: Stages, tmp_path: Path
+) -> None:
+    """The files of the version before are gone, and the finding names both ways."""
+    copytree(stages.root, tmp_path / "copy")
+    go(stages, 61)
+    spoil(stages.root, DELIVERIES)
+    open_table(stages.root, DELIVERIES).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    remedy, *_ = (each.remedy for each in findings(stages) if each.what == "column_missing")
+    with pytest.raises(DeltaError):
+        back(remedy)
+    assert remedy.endswith("restore the warehouse from a copy (docs/operations.md, Restore)")
+    rmtree(stages.root)
+    copytree(tmp_path / "copy", stages.root)
+    start(stages)
+    go(stages, 61)
+    assert came(stages) == Counter([*((each, 0) for each in (b"0", b"1", b"2", b"3")), (b"0", 1), (b"1", 1)])
     assert whats(stages) == set()
 
 
