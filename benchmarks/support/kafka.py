@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
 from benchmarks.support.brokers import QUICK_START, Server, fetched, free_port, java, running
 
@@ -86,6 +94,20 @@ class Broker(Server):
         """Give a topic more partitions."""
         admin = self._admin()
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(_PATIENCE_S)
+
+    def set(self, topic: str, **settings: str) -> None:
+        """Give a topic other settings; they are named with `_` for `.`."""
+        entries = [
+            ConfigEntry(name.replace("_", "."), text, incremental_operation=AlterConfigOpType.SET)
+            for name, text in settings.items()
+        ]
+        admin, wanted = self._admin(), ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        admin.incremental_alter_configs([wanted])[wanted].result(_PATIENCE_S)
+
+    def forget(self, topic: str, partition: int, before: int) -> None:
+        """Delete the records of a partition before an offset, as retention does."""
+        admin, wanted = self._admin(), confluent_kafka.TopicPartition(topic, partition, before)
+        admin.delete_records([wanted])[wanted].result(_PATIENCE_S)
 
     def send(self, topic: str, *records: dict[str, Any]) -> None:
         """Append records, and wait until the broker has them."""

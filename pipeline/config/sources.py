@@ -12,6 +12,8 @@ MOST_ROWS = 1_000_000
 SOURCES = "source-"
 """What the names begin with under which sources note how far they have read."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_PLACE = re.compile(r"\{.*\}", re.DOTALL)
+STARTS = f"{EARLIEST} or {LATEST}; of a topic of Kafka also a place, as `delayline sources --json` prints it"
 _FROM = "from"
 """The key of the address, which Python keeps for itself."""
 
@@ -26,7 +28,8 @@ class Source:
             `delta:` and the folder of a table, or `json:`, `csv:` or `parquet:` and a folder of files.
         columns: the columns of files, as Spark SQL declares them; of nothing else.
         admin: the REST interface of a Pulsar cluster, `http://HOST:PORT`, which says how far the source is behind.
-        start: where a source begins that has read nothing yet: `earliest` or `latest`.
+        start: where a source begins that has read nothing yet: `earliest` or `latest`; of a topic of Kafka also
+            a place, as `delayline sources --json` prints it.
         max_rows: rows that one batch takes at most.
         topic: the topic, a STRING.
         message_key: the key, a STRING.
@@ -55,8 +58,8 @@ class Source:
         """Refuse values that could not work."""
         if not _NAME.fullmatch(self.name):
             raise BadSetting("source", self.name, "a name of up to 64 letters, digits, - and _")
-        if self.start not in (EARLIEST, LATEST):
-            raise BadSetting(self.field("start"), self.start, f"{EARLIEST} or {LATEST}")
+        if self.start not in (EARLIEST, LATEST) and not _PLACE.fullmatch(str(self.start)):
+            raise BadSetting(self.field("start"), self.start, STARTS)
         check(self.field("max_rows"), self.max_rows, 1, 100_000_000)
         for name in ("address", "columns", "admin", *COLUMNS):
             text = getattr(self, name)

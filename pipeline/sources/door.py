@@ -71,6 +71,10 @@ class SourceConnector(ABC):
             SourceAway: nobody answers.
         """
 
+    def stated(self, start: str) -> Place | None:  # noqa: ARG002 - who has such places reads it
+        """The place that a profile states as `start`; None: it is none that can be stated."""
+        return None
+
     @abstractmethod
     def latest(self, spark: SparkSession) -> Place:
         """The place behind all that is there now.

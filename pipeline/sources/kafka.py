@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -158,33 +158,48 @@ class KafkaSource(TopicDoor):
         if kept is not None:
             kept.close()
 
+    def stated(self, start: str) -> Place | None:
+        """See `SourceConnector`. A partition that it leaves out begins with its first record."""
+        with suppress(ValueError):
+            place = json.loads(start)
+            offsets = place.get(self._from.topic)
+            known = isinstance(offsets, dict) and all(type(each) is int and each >= 0 for each in offsets.values())
+            return dict(place) if known and len(place) == 1 else None
+        return None
+
     def latest(self, spark: SparkSession) -> Place:
         """See `SourceConnector`. A transaction that is open lies behind it."""
         with self._admin(spark) as admin:
-            found = java_class(spark, "java.util.HashMap")()
-            spec = java_class(spark, "org.apache.kafka.clients.admin.OffsetSpec").latest()
-            for number in range(self._count_of(spark, admin)):
-                found.put(java_class(spark, "org.apache.kafka.common.TopicPartition")(self._from.topic, number), spec)
-            committed = java_class(spark, "org.apache.kafka.common.IsolationLevel").READ_COMMITTED
-            how = java_class(spark, "org.apache.kafka.clients.admin.ListOffsetsOptions")(committed)
-            offsets = admin.listOffsets(found, how).all().get()
-            return {self._from.topic: {str(each.partition()): offsets[each].offset() for each in offsets}}
+            return {self._from.topic: self._offsets(spark, admin, "latest")}
+
+    def _offsets(self, spark: SparkSession, admin: Any, which: str) -> dict[str, int]:  # noqa: ANN401 - of the JVM
+        """The first offset of each partition (`earliest`), or that behind the last record (`latest`)."""
+        found = java_class(spark, "java.util.HashMap")()
+        spec = getattr(java_class(spark, "org.apache.kafka.clients.admin.OffsetSpec"), which)()
+        for number in range(self._count_of(spark, admin)):
+            found.put(java_class(spark, "org.apache.kafka.common.TopicPartition")(self._from.topic, number), spec)
+        committed = java_class(spark, "org.apache.kafka.common.IsolationLevel").READ_COMMITTED
+        how = java_class(spark, "org.apache.kafka.clients.admin.ListOffsetsOptions")(committed)
+        offsets = admin.listOffsets(found, how).all().get()
+        return {str(each.partition()): offsets[each].offset() for each in offsets}
 
     def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:
         """See `SourceConnector`. A partition that was not there when the place was noted begins with its first row.
 
         Raises:
-            SourcePlaceGone: another topic was read under this name.
+            SourcePlaceGone: another topic was read under this name, or records were deleted that were not read.
             NoSourceConnector: Spark has no connector.
         """
-        partitions, start = self._partitions(spark), EARLIEST
+        with self._admin(spark) as admin:
+            first = self._offsets(spark, admin, "earliest")
+        start = EARLIEST
         if after is not None:
             known = after.get(self._from.topic)
             if known is None:
                 problem = f"it has read {', '.join(after)} under this name"
                 raise SourcePlaceGone(self._source.name, problem)
-            begins = {str(each): known.get(str(each), _EARLIEST) for each in range(partitions)}
-            start = json.dumps({self._from.topic: begins})
+            self._check(known, first)
+            start = json.dumps({self._from.topic: {each: known.get(each, _EARLIEST) for each in first}})
         options = {f"kafka.{name}": value for name, value in self._settings.items()} | _PATIENCE
         options |= {"subscribe": self._from.topic, "startingOffsets": start, "includeHeaders": "true"}
         options |= {"kafka.isolation.level": "read_committed", "maxRecordsPerPartition": str(_TASK_ROWS)}
@@ -193,6 +208,18 @@ class KafkaSource(TopicDoor):
             return spark.readStream.format("kafka").options(**options).load()
         except AnalysisException as error:
             raise NoSourceConnector(self._field, KAFKA) from error
+
+    def _check(self, known: Mapping[str, int], first: Mapping[str, int]) -> None:
+        """Whether each record behind a place is there.
+
+        Raises:
+            SourcePlaceGone: the cluster has deleted some; it says the `start` of another name that goes on there.
+        """
+        gone = [each for each, offset in first.items() if known.get(each, offset) < offset]
+        if gone:
+            there = json.dumps({self._from.topic: {each: at for each, at in known.items() if each not in gone}})
+            problem = f"records of {self._from.topic} that it has not read were deleted (partitions {', '.join(gone)})"
+            raise SourcePlaceGone(self._source.name, f"{problem}; what is left comes with start = '{there}'")
 
     def count(self, begin: Place, end: Place) -> int | None:
         """See `SourceConnector`. Records that say how a transaction ended are counted, too."""

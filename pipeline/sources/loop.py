@@ -26,12 +26,12 @@ from uuid import uuid4
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.config.errors import SourcePlaceGone
+from pipeline.config.errors import BadSetting, SourcePlaceGone
 from pipeline.config.options import Observer, Options, StageListener
 from pipeline.config.routes import DRIVER, SIZE
 from pipeline.config.session import compiled
 from pipeline.config.settings import DAY_MS
-from pipeline.config.sources import LATEST, Source
+from pipeline.config.sources import EARLIEST, LATEST, STARTS, Source
 from pipeline.config.threads import panics_raised
 from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.delta.checkpoints import Checkpoint
@@ -92,10 +92,8 @@ class Batches:
         A place that no commit has is noted now. Else a process that dies before its first batch would choose another.
 
         Raises:
-            SourcePlaceGone: the checkpoint says what was read, and it is not the one of the last commit; or another
-                topic was read under this name.
+            SourcePlaceGone: the checkpoint says what was read, and it is not the one of the last commit.
         """
-        self._check(of)
         self._checkpoint, last = checkpoint, self._sink.last
         if self._door.lasting and last is not None and not _has(checkpoint, last):
             problem = f"{checkpoint.path}, which knows what it has read, is gone or is not the one that read it"
@@ -133,13 +131,18 @@ class Batches:
             self._row_bytes = _PACKED * size_of(files) / max(1, rows_of(files))
         self._observe(f"{self._source.stage}.files", batch_id)
         # What is another one by now may have been it already when it was read.
-        self._check(self._door.identity(rows.sparkSession))
+        self.check(self._door.identity(rows.sparkSession))
         self._commit(files, owner, batch_id, end)
         self._observe(f"{self._source.stage}.inbox", batch_id)
         self.place, self.taken = end, self.taken + rows_of(files)
         self._sink.appender.checkpoint()
 
-    def _check(self, of: str | None) -> None:
+    def check(self, of: str | None) -> None:
+        """Whether what is followed is what was read.
+
+        Raises:
+            SourcePlaceGone: it is another one of the same name.
+        """
         if None not in (of, self._of) and of != self._of:
             problem = f"{self._source.address} was deleted and made again, or is on another cluster"
             raise SourcePlaceGone(self._source.name, problem)
@@ -268,8 +271,13 @@ class SourceLoop:
         source, options = self._source, self._options
         batches = Batches(self._warehouse, source, self._door, self._mapping, options.observe, options.watch)
         place, of = batches.place, self._door.identity(self._warehouse.spark)
+        batches.check(of)
         if place is None and source.start == LATEST:
             place = self._door.latest(self._warehouse.spark)
+        elif place is None and source.start != EARLIEST:
+            place = self._door.stated(source.start)
+            if place is None:
+                raise BadSetting(source.field("start"), source.start, STARTS)
         rows = self._door.stream(self._warehouse.spark, place)
         self._mapping.check(self._warehouse.spark, rows.schema)
         checkpoint = self._checkpoint()

@@ -18,6 +18,8 @@ from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.sinkplaces import TurnPlace
 from schemas import REJECTED_DISPATCH
 from tests.support.client import new_warehouse
+from tests.support.invoked import output
+from tests.support.pages import span_of
 from tests.support.sinks import Killed, delivered, run, run_until_up, sink
 
 if TYPE_CHECKING:
@@ -83,8 +85,15 @@ def test_a_message_as_large_as_the_warehouse_takes_is_published_where_the_topic_
     (row,) = query("SELECT reason, subscription FROM t", t=open_table(root, REJECTED_DISPATCH))
     assert row == {"reason": "refused_by_broker", "subscription": "s"}
     delivered(root, "large", payload=os.urandom(2_000_000))
-    with pytest.raises(Refused, match="MSG_SIZE_TOO_LARGE"):
-        run(sink(root, partial(connected, root), address))
+    stopped, topic = sink(root, partial(connected, root), address), address.rpartition("/")[2]
+    with pytest.raises(Refused, match="MSG_SIZE_TOO_LARGE") as refused:
+        run(stopped)
+    stopped.failed(refused.value)
+    assert "MSG_SIZE_TOO_LARGE" in output(root, "sinks")
+    delivered(root, *NAMES[4:6])
+    kafka.set(topic, **{span_of("kafka.md", "max.message"): "10000000"})
+    run_until_up(stopped)
+    assert [len(message.value()) for message in kafka.read(topic)] == [*[3] * 4, 2_000_000, 3, 3]
 
 
 class Dying(KafkaTopic):

@@ -23,6 +23,7 @@ from pipeline.storage.notes import Notes
 from pipeline.subscriptions.records import REFUSED, REFUSED_MS
 from pipeline.subscriptions.sourcenotes import SourceState, source_states
 from tests.support.client import new_warehouse
+from tests.support.pages import span_of
 from tests.support.sources import following, inbox, take_all
 
 if TYPE_CHECKING:
@@ -114,7 +115,17 @@ def test_a_row_without_the_due_time_that_the_profile_states_is_refused(
     good, bad = inbox(root)
     assert (good["deliver_after_ms"], good["deliver_at"]) == (None, datetime.fromtimestamp(1_700_000_000, UTC))
     assert bad["deliver_after_ms"] == REFUSED_MS
-    assert dict(bad["properties"])[REFUSED].startswith(f"source orders: no due time, {topic}-")
+    where = re.fullmatch(f"source orders: no due time, {topic}-(\\d+) at (\\d+)", dict(bad["properties"])[REFUSED])
+    assert where is not None
+    (record,) = (
+        each for each in kafka.read(topic, 2) if (each.partition(), each.offset()) == tuple(map(int, where.groups()))
+    )
+    assert record.value() == b"soon"
+    written = span_of("kafka.md", "coalesce(").replace("...", columns["deliver_at"])
+    kafka.send(topic, {"key": "k", "value": "at once"})
+    take_all(spark, root, source(kafka, topic, deliver_at=written))
+    (came,) = (each for each in inbox(root) if each["payload"] == b"at once")
+    assert (came["deliver_after_ms"], came["deliver_at"]) == (None, came["publish_time"])
 
 
 @pytest.mark.parametrize("step", ["files", "inbox"])
@@ -175,6 +186,27 @@ def test_a_topic_that_was_made_again_is_another_one(spark: SparkSession, root: s
     assert payloads(root) == names(0, 2)
     take_all(spark, root, replace(source(kafka, "again"), name="other"))
     assert payloads(root) == names(0, 7)
+
+
+def test_a_topic_of_which_records_were_deleted_unread_stands_still_until_it_has_another_name(
+    spark: SparkSession, root: str, kafka: Broker, topic: str
+) -> None:
+    """Retention was shorter than the time for which nothing ran. What is left comes, and what was taken does not."""
+    for partition in range(2):
+        kafka.send(
+            topic, *({"value": name, "partition": partition} for name in names(10 * partition, 10 * partition + 3))
+        )
+    take_all(spark, root, source(kafka, topic))
+    for partition in range(2):
+        kafka.send(
+            topic, *({"value": name, "partition": partition} for name in names(10 * partition + 3, 10 * partition + 7))
+        )
+    kafka.forget(topic, 0, 5)
+    with pytest.raises(SourcePlaceGone, match="partitions 0") as refused:
+        take_all(spark, root, source(kafka, topic))
+    _, _, place = str(refused.value).partition("start = '")
+    take_all(spark, root, replace(source(kafka, topic, start=place.partition("'")[0]), name="other"))
+    assert payloads(root) == [*names(0, 3), *names(5, 7), *names(10, 17)]
 
 
 def test_a_topic_that_is_made_again_while_it_is_read_is_seen(

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="sources are streams of Spark's")
 
 from pipeline.config.errors import BadSetting
 from pipeline.config.sources import Source
-from pipeline.sources.kafka import java_settings
+from pipeline.sources.kafka import KafkaSource, java_settings
 from pipeline.sources.running import door_of, packages
 from pipeline.subscriptions.destination import Destination
 
@@ -66,6 +66,15 @@ def test_what_is_for_producers_only_is_refused_in_an_address_and_left_out_of_the
     with pytest.raises(BadSetting) as refused:
         door_of(Source("a", "kafka://h:9092/t?linger.ms=5"))
     assert refused.value.field == "source.a.from"
+
+
+@pytest.mark.parametrize("start", ["{", "{}", '{"u": {"0": 1}}', '{"t": {"0": "1"}}', '{"t": 5}', '{"t": {"0": -1}}'])
+def test_a_start_is_a_place_of_the_topic_or_none(start: str) -> None:
+    """Spark's own words for it come late. A table has no places that somebody may state."""
+    source = KafkaSource(Source("a", "kafka://h:9092/t"))
+    assert source.stated(start) is None
+    assert source.stated('{"t": {"0": 1}}') == {"t": {"0": 1}}
+    assert door_of(Source("a", "delta:/t")).stated('{"t": {"0": 1}}') is None
 
 
 def test_an_address_names_its_door() -> None:
