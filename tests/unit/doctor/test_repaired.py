@@ -117,7 +117,7 @@ def test_a_table_of_which_somebody_changed_columns_and_vacuumed_comes_back_from_
     assert remedy.endswith("restore the warehouse from a copy (docs/operations.md, Restore)")
     rmtree(stages.root)
     copytree(tmp_path / "copy", stages.root)
-    start(stages)
+    stages.restart_all()
     go(stages, 61)
     assert came(stages) == Counter([*((each, 0) for each in (b"0", b"1", b"2", b"3")), (b"0", 1), (b"1", 1)])
     assert whats(stages) == set()
