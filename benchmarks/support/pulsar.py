@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cache
 from http.client import HTTPConnection
@@ -105,7 +105,7 @@ class Broker(Server):
 
     def admin(self, method: str, path: str, body: object = None, expected: tuple[int, ...] = (200, 204)) -> Any:  # noqa: ANN401 - JSON
         """Ask the REST interface; the answer as JSON, or as text where it is none."""
-        status, content = self._asked(method, path, body)
+        status, content, _ = self._asked(method, path, body)
         if status not in expected:
             raise ValueError(f"{method} {path}: {status} {content}")
         try:
@@ -113,12 +113,12 @@ class Broker(Server):
         except ValueError:
             return content
 
-    def _asked(self, method: str, path: str, body: object) -> tuple[int, str]:
+    def _asked(self, method: str, path: str, body: object = None) -> tuple[int, str, Mapping[str, str]]:
         text = None if body is None else json.dumps(body)
         with closing(HTTPConnection("127.0.0.1", self.web, timeout=30)) as connection:
             connection.request(method, f"/admin/v2/{path}", text, {"Content-Type": "application/json"})
             answer = connection.getresponse()
-            return answer.status, answer.read().decode()
+            return answer.status, answer.read().decode(errors="replace"), dict(answer.getheaders())
 
     def create(self, topic: str, partitions: int = 0, namespace: str = TENANT) -> str:
         """Make a topic; give its name with its namespace."""
@@ -146,6 +146,15 @@ class Broker(Server):
             while reader.has_message_available():
                 messages.append(reader.read_next(30_000))
             return messages
+
+    def ids(self, topic: str) -> list[tuple[str, str]]:
+        """Who has sent each message, and its sequence id: Java's consumers see both, and the client here does not."""
+        found = list[tuple[str, str]]()
+        for message in self.read(topic):
+            at = message.message_id()
+            _, _, known = self._asked("GET", f"persistent/{topic}/ledger/{at.ledger_id()}/entry/{at.entry_id()}")
+            found.append((known["X-Pulsar-producer-name"], known["X-Pulsar-sequence-id"]))
+        return found
 
     def _namespaces(self) -> None:
         self.admin("PUT", f"namespaces/{DEDUPLICATED}", expected=(204, 409))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,6 +120,23 @@ def test_a_batch_that_dies_around_its_commit_is_taken_once(
     send(pulsar, topic, names(10, 15))
     take_all(spark, root, source(pulsar, topic))
     assert payloads(root) == names(0, 15)
+
+
+def test_two_warehouses_follow_one_topic_under_names_of_their_own(
+    spark: SparkSession, root: str, pulsar: Broker, topic: str
+) -> None:
+    """Under one name the second one gets nothing while the process of the first one runs, which is not disturbed."""
+    ours, options = source(pulsar, topic), {"service": pulsar.service, "topic": topic, "max_rows": "50"}
+    first = PulsarReader(options | {"subscription": f"delayline-{ours.name}"})
+    send(pulsar, topic, names(0, 10))
+    rows, end = first.read(first.initialOffset())
+    with pytest.raises(StreamingQueryException, match="ConsumerBusy"):
+        take_all(spark, root, ours)
+    take_all(spark, root, replace(ours, name="orders-of-second"))
+    send(pulsar, topic, names(10, 15))
+    later, _ = first.read(end)
+    take_all(spark, root, replace(ours, name="orders-of-second"))
+    assert payloads(root) == sorted(row[-1].decode() for row in (*rows, *later)) == names(0, 15)
 
 
 @pytest.mark.soak
