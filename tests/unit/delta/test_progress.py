@@ -14,7 +14,7 @@ from pipeline.delta.checkpoints import Checkpoint, Position, Progress
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.files import Files
 from state.units import Ms
-from tests.support.batches import Batches
+from pipeline.testing.batches import Batches
 
 
 class Query:

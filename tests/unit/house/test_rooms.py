@@ -15,6 +15,7 @@ from tests.support.modules import ROOT, Module, imports, loaded_after, modules, 
 
 PROJECT = ("state", "schemas", "pipeline", "jobs")
 FLOORS = (
+    ("testing",),
     ("service",),
     ("maintenance", "doctor", "sinks", "sources", "moving"),
     ("ingest", "schedule", "dispatch", "settle", "client"),

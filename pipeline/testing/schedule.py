@@ -1,4 +1,4 @@
-"""The checkpoint of a stage without a JVM, and the schedule over one."""
+"""The schedule without a JVM: the function that Spark calls with each key of the state, called here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from operator import itemgetter
 from typing import Any
-from uuid import uuid4
 
 import pandas as pd
 import pyarrow as pa
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 
 from pipeline.config.options import Observer
 from pipeline.config.stages import SCHEDULE
-from pipeline.delta.checkpoints import COMMITS, EVERYTHING_BEFORE, Checkpoint, Position
+from pipeline.delta.checkpoints import COMMITS, EVERYTHING_BEFORE, Position
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.batchcommits import BatchCommits
@@ -25,57 +24,18 @@ from pipeline.delta.writing.oncewriter import Sink
 from pipeline.schedule.stage import REBUILD
 from pipeline.settle.sources import Source
 from pipeline.storage.files import Files
+from pipeline.testing.batches import Batches
+from pipeline.testing.groupstates import NO_TIMER, group_state, timer_of
 from pipeline.worker.release import RELEASE, Sent, release
 from pipeline.worker.unpack import RUN, Refusals, Unpacker
 from schemas import REDELIVERY, REJECTED_SCHEDULE, SEGMENTS
 from state.units import Ms
-from tests.support.group_states import NO_TIMER, group_state, timer_of
 
 _KINDS = {"string": pa.string(), "bigint": pa.int64(), "binary": pa.binary()}
 _ANSWER = pa.schema([(name, _KINDS[kind]) for name, kind in (field.split() for field in RELEASE.split(", "))])
 """`pipeline.worker.release.RELEASE` as Arrow has it."""
 _SENT = ("owner", "tick_ms", "chunk")
 _STATE = "state.json"
-
-
-class Batches(Checkpoint):
-    """The checkpoint of a stage, in the files that Spark writes, and which batch is to be done next."""
-
-    def __init__(self, warehouse: Warehouse, stage: str) -> None:
-        """Read the folder, if it is there."""
-        super().__init__(Files(), warehouse.checkpoint(stage))
-        self._planned, self._done = self.batches().stop, self.done
-
-    @property
-    def next(self) -> int:
-        """The number of the batch that is to be done, or that died."""
-        return 0 if self._done is None else self._done + 1
-
-    @property
-    def died(self) -> bool:
-        """Whether that one was begun."""
-        return self.next < self._planned
-
-    def plan(self, end: Position, watermark: int | None = None) -> None:
-        """Log where the next batch ends; its watermark is its instant, if nothing is said."""
-        if self.owner is None:
-            self._put("metadata", json.dumps({"id": str(uuid4())}))
-        metadata = {"batchWatermarkMs": end.instant if watermark is None else watermark}
-        place = {"reservoirVersion": end.version, "index": end.index}
-        self._put(
-            f"offsets/{self.next}", "\n".join(["v1", *map(json.dumps, (metadata, {"instant": end.instant}, place))])
-        )
-        self._planned = self.next + 1
-
-    def commit(self) -> None:
-        """Log that the batch is done."""
-        self._put(f"commits/{self.next}", "v1\n{}")
-        self._done = self.next
-
-    def _put(self, name: str, content: str) -> None:
-        self._files.write(f"{self.path}/{name}", content, lasting=False)
-
-
 Key = tuple[int, int]
 State = tuple[tuple[Any, ...], int]
 """What Spark would keep of a key: a row of `STATE_ROW`, and when it is woken, ms."""
@@ -102,6 +62,12 @@ class Schedule:
         """How many positions wait."""
         return sum(int(row[2]) for row, _ in self.states.values())
 
+    @property
+    def next_due(self) -> int | None:
+        """The first instant at which something that waits is due, ms UTC; None: nothing waits."""
+        # A key is called when the watermark has passed its alarm.
+        return min((alarm + 1 for _, alarm in self.states.values()), default=None)
+
     def step(self, instant: int) -> None:
         """Take in what is new, and release what is due, unless there is nothing to do; first a batch that died."""
         last = newest(self._files, self._path) + 1
@@ -121,7 +87,7 @@ class Schedule:
         self._commit(answers, number, {**end.as_dict(), "begin": begin.offset})
         self.states = states
         kept = [(key, _kept(*state)) for key, state in states.items()]
-        self._files.write(f"{self.book.path}/{_STATE}", json.dumps(kept), lasting=False)
+        self.book.put(_STATE, json.dumps(kept))
         self.book.commit()
 
     def _called(self, sent: Mapping[Key, list[Sent]], watermark: int) -> tuple[pa.Table, dict[Key, State]]:
