@@ -132,6 +132,11 @@ class Dispatch:
         self._guards = Guards(GuardStates(warehouse.files, warehouse.root), evaluator, folders)
         self._ahead = AHEAD_MS if self._timeline.live else 0
 
+    @property
+    def holds(self) -> bool:
+        """Whether it holds anything for which a rate, a pause or a guard has no place yet."""
+        return bool(self._backlog.waiting)
+
     def has_work(self, now: Ms) -> bool:
         """Whether something that is held may be taken, at a time in ms UTC.
 

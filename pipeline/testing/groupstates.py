@@ -33,7 +33,7 @@ def group_state(value: tuple[object, ...] | None = None, *, watermark: int = 0, 
 
 def timer_of(state: GroupState) -> int:
     """When Spark would wake the key, ms; `NO_TIMER`: never."""
-    return int(state._timeout_timestamp)
+    return int(state._timeout_timestamp)  # noqa: SLF001 - Spark's own Python reads it so
 
 
 def woken(state: GroupState, watermark: int) -> GroupState | None:

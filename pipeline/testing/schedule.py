@@ -68,13 +68,18 @@ class Schedule:
         # A key is called when the watermark has passed its alarm.
         return min((alarm + 1 for _, alarm in self.states.values()), default=None)
 
+    def has_work(self, instant: int) -> bool:
+        """Whether there is something for a batch at an instant (ms UTC): one that died, rows, or a later instant."""
+        begin = self.book.start(self.book.next)
+        return self.book.died or begin.version <= newest(self._files, self._path) or begin.instant < instant
+
     def step(self, instant: int) -> None:
         """Take in what is new, and release what is due, unless there is nothing to do; first a batch that died."""
+        if not self.has_work(instant):
+            return
         last = newest(self._files, self._path) + 1
         begin = self.book.start(self.book.next)
         if not self.book.died:
-            if begin.version >= last and begin.instant >= instant:
-                return
             self.book.plan(Position(Ms(max(instant, begin.instant)), max(last, begin.version), EVERYTHING_BEFORE))
         number, end, rebuilt = self.book.next, self.book.position(self.book.next), self.book.origin.rebuilt
         sent: defaultdict[Key, list[Sent]] = defaultdict(list)

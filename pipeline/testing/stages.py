@@ -1,4 +1,4 @@
-"""The stages as they are, without a JVM: their batches are small and done in this process, and the index lies in a file.
+"""The stages as they are, without a JVM: their small batches are done in this process, and the index lies in a file.
 
 A stage that needs Spark after all fails: the warehouse has no session. Each call does what there is to do at the
 instant that the stages were given.
@@ -27,8 +27,11 @@ from pipeline.settle.stage import Settle
 from pipeline.storage.files import Files
 from pipeline.testing.batches import Batches
 from pipeline.testing.schedule import Schedule
+from schemas import SUBSCRIPTIONS
 from state.units import Ms
 
+_LOOK_MS = 1_000
+"""What dispatch holds, for a rate, a pause or a guard, is looked at so often."""
 VIRTUAL = VirtualClock()
 """The stages have the instants that they are given."""
 
@@ -51,7 +54,7 @@ class Stages:
         self.settings, self.clock, self._observe = settings or Settings(), clock, observe
         self._bodies: dict[str, Any] = {}
         self._books: dict[str, Batches] = {}
-        self.instant = 0
+        self.instant, self._registry = 0, -1
 
     @property
     def schedule(self) -> Schedule:
@@ -73,16 +76,52 @@ class Stages:
 
     def publish(self) -> bool:
         """Make visible what is prepared and due, as the publisher does beside the batches; whether that was done."""
-        return self._does(DISPATCH, lambda: self._body(DISPATCH).publisher.publish_due())
+
+        def due() -> None:
+            self._body(DISPATCH).publisher.publish_due()
+
+        return self._does(DISPATCH, due)
 
     def settle(self) -> bool:
         """Take batches of settle until there is nothing for one; whether that was done."""
 
         def batches() -> None:
-            while self._body(SETTLE).step(self.instant, patient=False):
+            while self.settle_once():
                 pass
 
         return self._does(SETTLE, batches)
+
+    def settle_once(self) -> bool:
+        """Take a batch of settle, when there is anything for one; whether there was."""
+        return bool(self._body(SETTLE).step(self.instant, patient=False))
+
+    def work(self) -> bool:
+        """Let all stages do what there is to do at the instant; whether there was anything."""
+        worked = False
+        while self._round():
+            worked = True
+        return worked
+
+    def _round(self) -> bool:
+        """Let each stage do a batch, if there is anything for one; whether there was for any of them."""
+        registry = newest(Files(), self.warehouse.path(SUBSCRIPTIONS), max(0, self._registry))
+        ingests, schedules = self.has_ingest or registry > self._registry, self.schedule.has_work(self.instant)
+        if ingests:
+            # Whoever subscribes while the clock stands is noticed all the same.
+            self._registry = registry
+            self.ingest()
+        if schedules:
+            self.release()
+        dispatches = self.has_dispatch
+        if dispatches:
+            self.dispatch()
+        return self.settle_once() or ingests or schedules or dispatches
+
+    @property
+    def next_instant(self) -> int | None:
+        """The next instant at which there may be something to do if nothing else happens, ms UTC; None: never."""
+        held = self.instant + _LOOK_MS if self._body(DISPATCH).holds else None
+        return min((each for each in (self.schedule.next_due, held) if each is not None), default=None)
 
     @property
     def has_ingest(self) -> bool:

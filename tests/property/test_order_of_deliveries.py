@@ -24,8 +24,8 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from deltalake import DeltaTable
 
+from pipeline.client.clock import Clock, Pace
 from pipeline.client.consuming.backlog import Backlog, open_rows
-from pipeline.client.consuming.clock import Clock, Pace
 from pipeline.client.consuming.slotfetcher import Logs, SlotFetcher
 from pipeline.client.tables.datarows import LIGHT, ORDER, READ
 from pipeline.client.tables.deliveries import Deliveries

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from pipeline.client.choices import ConsumerType
-from pipeline.client.consuming.clock import Clock
+from pipeline.client.clock import Clock
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.consuming.opening import new_consumer

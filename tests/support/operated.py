@@ -25,12 +25,13 @@ from pipeline.config.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Live
 from pipeline.config.stages import ALL_STAGES
 from pipeline.delta.deltars import append, path_of, rows_of
 from pipeline.subscriptions.policies import Policies
+from pipeline.testing.stages import VIRTUAL
 from schemas import CONSUMER_EVENTS, DELIVERIES, INBOX, MESSAGES, REJECTED_DISPATCH, REJECTED_INGEST, Table
 from tests.support.changed_minds import OF_DISPATCH, OF_INGEST, OF_SETTLE, Place, ms, places
 from tests.support.examined import wrong
 from tests.support.job import Clocks, Job
 from tests.support.operators import Operators
-from tests.support.stages import VIRTUAL, Stages
+from tests.support.stages import Stages
 from tests.support.stream import at, message
 
 T0 = 1_700_000_000_000

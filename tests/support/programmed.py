@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from pipeline.client.consuming.clock import Clock
+from pipeline.client.clock import Clock
 from pipeline.client.message import Message
 from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.incarnations import Name

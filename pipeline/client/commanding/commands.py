@@ -11,6 +11,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
+from pipeline.client.clock import clock_of
 from pipeline.client.commanding.inforce import Chosen, Named, at_work
 from pipeline.client.commanding.outcomes import remaining
 from pipeline.client.commanding.selecting import Selection, choose, selection
@@ -30,7 +31,7 @@ def write(root: str, named: Sequence[Named], columns: Mapping[str, object]) -> s
     Raises:
         StillConflicting: others wrote at the same time, every time; nothing was written.
     """
-    whole = {**columns, "command_id": str(uuid4()), "at": datetime.now(UTC)}
+    whole = {**columns, "command_id": str(uuid4()), "at": clock_of(root).wall_time()}
     append(root, COMMANDS, pa.concat_tables([rows_of(chosen, due, whole) for chosen, due in named]))
     return str(whole["command_id"])
 
@@ -225,7 +226,7 @@ def release_now(root: str, topic: str, subscription: str | None = None, **how: U
     Raises:
         NoWarehouse, SubscriptionNotFound, BadValue, StillConflicting: as for `cancel`.
     """
-    now = int(datetime.now(UTC).timestamp() * 1_000)
+    now = clock_of(root).wall()
     return _move(root, topic, subscription, RELEASE, lambda due: np.minimum(due, now), how)
 
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.client.checks import checked_delay
+from pipeline.client.clock import clock_of
 from pipeline.client.exceptions import InvalidMessage
 from pipeline.client.tables.events import EventRows, runs_of
-from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import append
 from pipeline.storage.arrays import longs
 from schemas import CONSUMER_EVENTS
@@ -43,7 +43,7 @@ def acknowledge(root: str, deliveries: pa.Table) -> int:
         NoWarehouse: the folder has no such table.
         StillConflicting: other writers were faster every time; nothing was said.
     """
-    now = wall_ms()
+    now = clock_of(root).wall()
     return _say(root, deliveries, lambda event_rows, count, positions: event_rows.acks(positions, now, count))
 
 
@@ -63,7 +63,7 @@ def negative_acknowledge(root: str, deliveries: pa.Table, delay_ms: int | timede
         StillConflicting: other writers were faster every time; nothing was said.
     """
     after_ms = None if delay_ms is None else checked_delay("delay_ms", delay_ms)
-    now = wall_ms()
+    now = clock_of(root).wall()
     return _say(
         root, deliveries, lambda event_rows, count, positions: event_rows.nacks(positions, count, after_ms, "nack", now)
     )

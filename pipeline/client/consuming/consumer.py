@@ -344,7 +344,12 @@ class Consumer(Receiver):
         return self._changed
 
     def _next(self, timeout_millis: int | None) -> Received | None:
-        return self._waited(self._take, timeout_millis)
+        return self._waited(self._counting(self._take), timeout_millis)
+
+    @property
+    def _has_queued(self) -> bool:
+        with self._changed:
+            return any(each.tracker.queue.size and not each.tracker.is_paused for each in self.topic_consumers)
 
     def _waited(self, take: Callable[[], T | None], timeout_millis: int | None) -> T | None:
         """What `take` gives, as soon as it gives something; None: it did not in time."""

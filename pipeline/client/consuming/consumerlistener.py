@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from pipeline.client.checks import Closing, checked_timeout
 from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported, SubscriptionNotFound, Timeout
@@ -18,6 +18,7 @@ from pipeline.config.threads import end_at_exit
 
 _LOG = logging.getLogger(__name__)
 _LOOK_MS, _PAUSE_S, _JOIN_S = 500, 1.0, 0.05
+M = TypeVar("M")
 _IN_THREAD = threading.local()
 """The worker whose thread it is."""
 MessageListener = Callable[[Any, Message], object]
@@ -37,7 +38,12 @@ class EventListener(Protocol):
 
 
 class Worker:
-    """Gives messages to a listener, one after the other, in a thread."""
+    """Gives messages to a listener, one after the other, in a thread.
+
+    Attributes:
+        taken: how many messages it took, by those who hand them out; 0: they do not count.
+        given: how many of them the listener is done with.
+    """
 
     def __init__(self, take: Callable[[int], Message | None], give: Callable[[Message], object]) -> None:
         """Nothing is given yet.
@@ -46,7 +52,7 @@ class Worker:
             take: gives the next message; None when none came for so long, ms.
             give: the listener.
         """
-        self._take, self._listener = take, give
+        self._take, self._listener, self.taken, self.given = take, give, 0, 0
         self._goes, self._ended, self.waits = threading.Event(), threading.Event(), False
         self._goes.set()
         self._thread = threading.Thread(target=self._run, name="delayline-listener", daemon=True)
@@ -63,6 +69,11 @@ class Worker:
     def resume(self) -> None:
         """Go on."""
         self._goes.set()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it gives none until `resume`."""
+        return not self._goes.is_set()
 
     def stop(self) -> None:
         """End, after the message that the listener has now; a listener may stop itself, and others.
@@ -98,6 +109,7 @@ class Worker:
             # What was taken before a pause that only the end ends comes again, to others.
             if message is not None and not (paused and self._ended.is_set()):
                 self._give(message)
+            self.given += message is not None
 
     def _give(self, message: Message) -> None:
         try:
@@ -154,6 +166,31 @@ class Receiver(Closing):
         """Give each message to a function from now on, in a thread of its own."""
         self._worker = Worker(self._next, partial(listener, self))
         self._worker.start()
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether its listener is done with all that it could be given."""
+        worker = self._worker
+        # In this order: what leaves the queue is counted before the queue is looked at again.
+        return worker is None or worker.is_paused or (not self._has_queued and worker.given == worker.taken)
+
+    @property
+    def _has_queued(self) -> bool:
+        """Whether it has a message for the listener that it has not handed out."""
+        return False
+
+    def _counting(self, take: Callable[[], M | None]) -> Callable[[], M | None]:
+        """A function that takes messages; those for a listener are counted."""
+        worker = self._worker
+        if worker is None:
+            return take
+
+        def counted() -> M | None:
+            message = take()
+            worker.taken += message is not None
+            return message
+
+        return counted
 
     def _received(self, operation: str, listener: str, timeout_millis: int | None) -> Message:
         """The next message, for a method of this name; `listener` names the option that takes messages from it.

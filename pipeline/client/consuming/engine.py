@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
-from pipeline.client.consuming.clock import Clock, Pace
+from pipeline.client.clock import Clock, Pace
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.slotfetcher import Logs
 from pipeline.client.consuming.topicconsumer import TopicConsumer
@@ -29,6 +31,15 @@ _BUSY_S, _IDLE_S, _LEAST_S, _SLOWER = 0.05, 1.0, 0.002, 1.5
 times as long as the one before, from when an application begins to wait."""
 
 
+class Listening(Protocol):
+    """A consumer with a listener."""
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether its listener has done what there is to do."""
+        ...
+
+
 class Engine:
     """Turns all consumers of a warehouse in this process. Tests turn it themselves.
 
@@ -36,6 +47,7 @@ class Engine:
         root: where the warehouse lies.
         clock: the clock that leases and timeouts count by.
         logs: what its consumers share.
+        listening: its consumers whose messages a listener gets, while somebody has them.
     """
 
     def __init__(self, root: str, clock: Clock | None = None) -> None:
@@ -61,6 +73,7 @@ class Engine:
         self.root = root
         self._topic_consumers: list[TopicConsumer] = []
         self._forgotten = deque[TopicConsumer]()
+        self.listening = weakref.WeakSet[Listening]()
         self._lock = threading.RLock()
         self._demand = threading.Event()
         self._ended = threading.Event()
@@ -164,6 +177,23 @@ class Engine:
             if failed:
                 raise failed[0]
             return wrote or news
+
+    def catch_up(self) -> bool:
+        """Do all that is to be done now, in this thread, and append what consumers say; whether there was anything.
+
+        Raises:
+            DelaylineError: what was said cannot be appended.
+            Exception: as for `turn`.
+        """
+        news = self.turn()
+        return self._writer.flush(at_once=True) or news or not all(each.is_at_rest for each in self.listening)
+
+    @property
+    def next_timeout(self) -> int | None:
+        """When an acknowledgement of a message is waited for no longer, by the clock of timeouts, ms; None: never."""
+        with self._lock:
+            ends = [each.next_timeout for each in self._topic_consumers]
+        return min((each for each in ends if each is not None), default=None)
 
     # ---- the threads
 

@@ -11,6 +11,7 @@ from functools import partial
 
 from pipeline.client.checks import PROCESS
 from pipeline.client.choices import ConsumerType
+from pipeline.client.clock import clock_of
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumerlistener import EventListener
 from pipeline.client.consuming.engine import Engine
@@ -36,9 +37,15 @@ def engine_of(root: str) -> Engine:
     with _LOCK:
         engine = _ENGINES.get(key)
         if engine is None or engine.ended:
-            engine = _ENGINES[key] = Engine(root)
+            engine = _ENGINES[key] = Engine(root, clock_of(root))
             engine.start()
         return engine
+
+
+def running_engine(root: str) -> Engine | None:
+    """The engine of this process for a warehouse, if it turns consumers."""
+    engine = _ENGINES.get((PROCESS.pid, root))
+    return None if engine is None or engine.ended else engine
 
 
 def open_consumer(
@@ -71,6 +78,7 @@ def open_consumer(
     if options.consumer_type is ConsumerType.Exclusive:
         await_subscription(made, timeout_s)
     if options.message_listener is not None:
+        engine.listening.add(made)
         made.listen(options.message_listener)
     return made
 

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from pipeline.client.clock import clock_of
 from pipeline.client.consuming.consumerlistener import Receiver
 from pipeline.client.consuming.received import first_window
 from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported
@@ -18,7 +19,7 @@ from pipeline.client.message import Message, MessageId
 from pipeline.client.schema import Schema
 from pipeline.client.subscribing.seeking import checked_where
 from pipeline.client.tables.topiclog import START, Place, TopicLog
-from pipeline.config.wallclock import monotonic_ms, wall_ms
+from pipeline.config.wallclock import monotonic_ms
 from state import TimeBucketIndex
 from state.buckets import MAX_TIME
 
@@ -42,7 +43,7 @@ class Reader(Receiver):
         delayed: bool = True,
         ahead: int = 1_000,
         inclusive: bool = False,
-        now: Callable[[], int] = wall_ms,
+        now: Callable[[], int] | None = None,
         forget: Callable[[Reader], None] = lambda _: None,
     ) -> None:
         """A reader that was not sent anywhere; `Client.create_reader` makes it and seeks.
@@ -54,11 +55,12 @@ class Reader(Receiver):
             delayed: whether a message is handed out when it is due.
             ahead: so many messages are read at once.
             inclusive: whether a message that is sought is handed out, too.
-            now: the clock, ms.
+            now: the clock, ms UTC; None: that of the warehouse.
             forget: called when it is closed.
         """
         self._log, self._topic, self._schema, self._delayed = log, topic, schema, delayed
-        self._ahead, self._inclusive, self._now, self._forget = ahead, inclusive, now, forget
+        self._ahead, self._inclusive, self._forget = ahead, inclusive, forget
+        self._now = now or clock_of(log.root).wall
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._after, self._since = START, _BEGIN
         self._index, self._ready = TimeBucketIndex(tick_ms=1), deque[Message]()

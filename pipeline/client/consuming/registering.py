@@ -19,6 +19,7 @@ from pipeline.client.choices import (
     ConsumerType,
     InitialPosition,
 )
+from pipeline.client.clock import clock_of
 from pipeline.client.consuming.listeners import ConsumerEventListener, MessageListener
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.exceptions import InvalidConfiguration
@@ -176,7 +177,7 @@ def _register_new(root: str, topics: Sequence[str], name: str, consumer_type: Co
             if topic_of(topic) != topic and topic_of(topic) in divided:
                 # A partition that came while the consumers were away: its siblings have what was sent meanwhile.
                 mine = {**mine, "initial_position": InitialPosition.Earliest}
-            line = with_policies(root, _new(topic, name, consumer_type, mine), _stated_over(Policies(), mine))
+            line = with_policies(root, _new(root, topic, name, consumer_type, mine), _stated_over(Policies(), mine))
             rows += with_history(registry, (topic, name), row_of(line, active=True)) if line is not None else []
         named = ", ".join(map(quoted, new))
         return (f"subscription = {quoted(name)} AND topic IN ({named})", rows) if new else None
@@ -209,7 +210,7 @@ def _register_one(root: str, topic: str, name: str, consumer_type: ConsumerType,
     @_configuring()
     def decide(found: Subscription | None) -> Subscription | None:
         if found is None:
-            return with_policies(root, _new(topic, name, consumer_type, how), _stated_over(Policies(), how))
+            return with_policies(root, _new(root, topic, name, consumer_type, how), _stated_over(Policies(), how))
         _check_same(found, consumer_type, how)
         # Who consumes does not take away a text that a newer version may follow; a command does.
         return with_policies(root, replace(found, unclear=None), _stated_over(found.policies, how))
@@ -218,9 +219,10 @@ def _register_one(root: str, topic: str, name: str, consumer_type: ConsumerType,
 
 
 @_configuring()
-def _new(topic: str, name: str, consumer_type: ConsumerType, how: HowConsumed) -> Subscription:
+def _new(root: str, topic: str, name: str, consumer_type: ConsumerType, how: HowConsumed) -> Subscription:
     start, tick_ms = how.get("initial_position", InitialPosition.Latest), how.get("tick_ms")
-    return Subscription(topic, name, consumer_type.value, start.value, 1_000 if tick_ms is None else tick_ms)
+    tick_ms = clock_of(root).usual_tick_ms if tick_ms is None else tick_ms
+    return Subscription(topic, name, consumer_type.value, start.value, tick_ms)
 
 
 @_configuring()

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
+from pipeline.client.clock import Clock, Pace
 from pipeline.client.consuming.backlog import Backlog, BacklogState, behind, careful, open_rows
-from pipeline.client.consuming.clock import Clock, Pace
 from pipeline.client.consuming.writer import EventWriter
 from pipeline.client.tables.datarows import LIGHT, DataFile
 from pipeline.client.tables.deliveryset import DeliverySet

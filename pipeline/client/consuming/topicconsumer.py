@@ -22,8 +22,8 @@ from state import LeaseReplay, Positions
 from state.lease_events import Active, Busy, Event, Instruction, Looked, Rebased
 
 _LOG = logging.getLogger(__name__)
-_ASK_MS = 500
-"""Between two questions whether settle knows the subscription by now."""
+_ASK_MS, _SOON_MS = 500, 20
+"""Between two questions whether settle knows the subscription by now; when settle has written since."""
 _LIFE_MS = 5_000
 """Between two questions whether the subscription has begun another life. All consumers of a process ask together."""
 
@@ -59,7 +59,7 @@ class TopicConsumer:
         self._key: Key = (topic, subscription, 0)
         self._slots: SlotAssignment | None = None
         self._asked_at: int | None = None
-        self._lives = -1
+        self._lives = self._asked_of = -1
         self._closed = logs.closed.changes
         self._left = False
 
@@ -90,6 +90,12 @@ class TopicConsumer:
         """The version of `deliveries` up to which it has read all; None: it reads nothing."""
         return None if self._slots is None else self._slots.fetcher.oldest
 
+    @property
+    def next_timeout(self) -> int | None:
+        """When it takes a message back that is not acknowledged, by the clock of timeouts, ms; None: never."""
+        with self.lock:
+            return self.tracker.next_timeout
+
     def turn(self) -> None:
         """Do what is to be done now: the logs were read to their ends."""
         if self._left or (self.failure and not self._comes_back()):
@@ -101,7 +107,7 @@ class TopicConsumer:
             return
         now = self._logs.clock.now()
         with self.lock:
-            self.tracker.count(now)
+            self.tracker.count()
             self._drop_closed()
             who = self.topic, self.subscription, self.options.consumer_name
             self.tracker.stats.tell(now, who, self.tracker.queue.size, self.tracker.unacked)
@@ -129,7 +135,7 @@ class TopicConsumer:
         with self.lock:
             if self.tracker.event_rows is None and self.tracker.has_acks:
                 self._find_event_rows()
-            self.tracker.count(self._logs.clock.now())
+            self.tracker.count()
         if self._slots is not None:
             self._notice(self._slots.leave())
 
@@ -148,10 +154,11 @@ class TopicConsumer:
 
     def _join(self) -> bool:
         """Begin, when settle knows the subscription."""
-        now = self._logs.clock.now()
-        if self._asked_at is not None and now - self._asked_at < _ASK_MS:
+        now, cursors = self._logs.clock.now(), self._logs.cursors.next
+        pause = _ASK_MS if cursors == self._asked_of else _SOON_MS
+        if self._asked_at is not None and now - self._asked_at < pause:
             return False
-        self._asked_at = now
+        self._asked_at, self._asked_of = now, cursors
         snapshot = self._logs.cursors.snapshot(*self.named)
         if snapshot is None:
             return False

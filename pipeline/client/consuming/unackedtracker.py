@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from pipeline.client.consuming.clock import Clock
+from pipeline.client.clock import Clock
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.received import Owner, Received
 from pipeline.client.consuming.receiverqueue import ReceiverQueue
@@ -88,27 +88,27 @@ class UnackedTracker:
                 return None
             if self._room is not None and not window.counts[number]:
                 if self._room <= 0:
-                    self.count(now)
+                    self.count()
                     if self._room <= 0 and not self.queue.bring_forward_redeliveries():
                         return None
                     continue
                 self._room -= 1
             self.queue.step()
             if self._timers is not None:
-                self._timers.add_one(window.ledgers[number], window.entries[number], now)
+                self._timers.add_one(window.ledgers[number], window.entries[number], self._clock.timer())
             return Received(window, number, self._options.schema, consumer)
         return None
 
     def holds(self, message: Received) -> bool:
         """Whether a message that was handed out still is: it was neither settled nor put back, and its life goes on."""
-        self.count(self._clock.now())
+        self.count()
         return self.holding.has(*message.position, message.redelivery_count())
 
     def take_rows(self, most: int) -> Rows | None:
         """The next messages as they were read; None when there are none, or they may not be handed out now."""
         now = self._clock.now()
         if self._room is not None and self._room <= 0:
-            self.count(now)
+            self.count()
             if self._room <= 0:
                 self.queue.bring_forward_redeliveries()
         rows = self.queue.take(most, self._room, lambda slots: all(self._may(slot, now) for slot in slots))
@@ -117,7 +117,7 @@ class UnackedTracker:
         if self._room is not None:
             self._room -= int((rows.counts == 0).sum())
         if self._timers is not None:
-            self._timers.add(runs_of(rows.ledgers, rows.entries), now)
+            self._timers.add(runs_of(rows.ledgers, rows.entries), self._clock.timer())
         return rows
 
     # ---- in
@@ -132,7 +132,7 @@ class UnackedTracker:
 
     def acknowledge_upto(self, place: Place) -> bool:
         """All that was handed out up to a message is done with; False: it was not handed out."""
-        self.count(self._clock.now())
+        self.count()
         found = None if self._handed is None else self._handed.upto(*place)
         if found is not None:
             self._ack_runs.append(found)
@@ -149,12 +149,12 @@ class UnackedTracker:
 
     def fail_all(self) -> None:
         """All that the application holds comes again at once."""
-        self.count(self._clock.now())
+        self.count()
         self._put_back(self._taken_back(), 0, NACK)
 
     # ---- the books
 
-    def count(self, now: int) -> None:
+    def count(self) -> None:
         """Note what was handed out, and pass on what was said of it since the last time."""
         if self.event_rows is None:
             return
@@ -168,7 +168,7 @@ class UnackedTracker:
         nacks, self._nacks = self._nacks, defaultdict(list)
         for after_ms, places in nacks.items():
             self._put_back(self._taken_back(_runs(places)), after_ms, NACK)
-        if self._timers is not None and (due := self._timers.take_due(now)):
+        if self._timers is not None and (due := self._timers.take_due(self._clock.timer())):
             self._put_back(self._taken_back(due), None, ACK_TIMEOUT)
         self._room = self._limit.room
 
@@ -181,6 +181,11 @@ class UnackedTracker:
     def is_paused(self) -> bool:
         """Whether the application holds so much, as of the last `count`, that it gets nothing new."""
         return self._room is not None and self._room <= 0
+
+    @property
+    def next_timeout(self) -> int | None:
+        """When a message that is not acknowledged comes again, by the clock of timeouts, ms; None: never."""
+        return None if self._timers is None else self._timers.next_deadline
 
     def forget(self, slots: Collection[int]) -> None:
         """Nothing more of these slots is handed out."""

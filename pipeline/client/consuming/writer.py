@@ -8,7 +8,7 @@ import threading
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from pipeline.client.consuming.clock import Clock
+from pipeline.client.clock import Clock
 from pipeline.config.errors import PipelineError
 from pipeline.config.threads import errors_logged
 from pipeline.delta.deltars import append

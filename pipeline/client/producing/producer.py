@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
@@ -15,6 +14,7 @@ from zlib import crc32
 
 from pipeline.client.checks import Closing, span_ms
 from pipeline.client.choices import PartitionsRoutingMode
+from pipeline.client.clock import clock_of
 from pipeline.client.exceptions import ClientError, InvalidMessage, MemoryBufferIsFull, ProducerQueueIsFull, Result
 from pipeline.client.message import RESERVED, MessageId
 from pipeline.client.options import SEND, refuse, spelled_out
@@ -106,7 +106,7 @@ class Producer(Closing):
             forget: called when it is closed.
             bounds: what ingest takes at most.
         """
-        self._bounds = bounds
+        self._bounds, self._clock = bounds, clock_of(bounds.root)
         self._topic, self._route, self._schema, self._queue, self._forget = topic, route, schema, queue, forget
         self._name, self._closed = route.senders[0].name, False
 
@@ -215,7 +215,7 @@ class Producer(Closing):
         Raises:
             InvalidMessage: it cannot be as it is.
         """
-        payload, published = self._schema.encode(content), time.time_ns() // 1_000
+        payload, published = self._schema.encode(content), self._clock.wall_us()
         if not how:
             self._bounds.check(payload, 0)
             return None, Content(payload, published)

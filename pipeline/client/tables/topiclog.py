@@ -50,7 +50,7 @@ class TopicLog:
         Raises:
             NoWarehouse: the folder has no messages.
         """
-        self._root, self._files, self._folder = root, Files(), path_of(root, MESSAGES)
+        self.root, self._files, self._folder = root, Files(), path_of(root, MESSAGES)
         self._table, self._read = open_table(root, MESSAGES), -1
         self._mine = f"topic = {quoted(topic)}"
 
@@ -118,7 +118,7 @@ class TopicLog:
             self._table.update_incremental()
         except DeltaError:
             # Maintenance cut the log up to a version behind the one that was known.
-            self._table = open_table(self._root, MESSAGES)
+            self._table = open_table(self.root, MESSAGES)
 
 
 def _span(first: int, last: int, ledgers: IntArray, entries: IntArray) -> str:

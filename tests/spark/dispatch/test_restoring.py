@@ -29,9 +29,10 @@ from pipeline.service.rebuild import rebuild
 from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark, raise_to
+from pipeline.testing.stages import VIRTUAL
 from schemas import CONSUMER_EVENTS, DELIVERIES, HELD, REJECTED_DISPATCH, Table
 from tests.support.examined import sound, wrong
-from tests.support.stages import VIRTUAL, Stages
+from tests.support.stages import Stages
 from tests.support.stream import at, message
 
 T0 = 2_000_000_000_000

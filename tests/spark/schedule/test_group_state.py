@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 from pyspark.errors import PySparkValueError
 
+from pipeline.testing.groupstates import NO_TIMER, group_state, timer_of, woken
 from pipeline.worker import group_state as adapter
 from pipeline.worker import release
 from schemas.state import STATE_ROW, STATE_VERSION
 from state import CorruptBytes, IndexGroup, encode_chunk
-from pipeline.testing.groupstates import NO_TIMER, group_state, timer_of, woken
 
 PIPELINE = Path(adapter.__file__).parent
 KEY = (3, 0)

@@ -13,8 +13,8 @@ from pipeline.config.stages import SCHEDULE
 from pipeline.delta.checkpoints import Checkpoint, Position, Progress
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.files import Files
-from state.units import Ms
 from pipeline.testing.batches import Batches
+from state.units import Ms
 
 
 class Query:

@@ -37,7 +37,7 @@ CLIENT_FLOORS = (
     ("subscribing",),
     ("producing", "tables"),
     ("create", "message", "options", "checks"),
-    ("choices", "schema"),
+    ("choices", "clock", "schema"),
     ("exceptions",),
 )
 """The rooms of the client, and the modules that are in none of them, from the top; the same holds as for rooms."""
@@ -195,7 +195,7 @@ def test_an_allowed_way_between_rooms_is_not_reported(name: str, source: str) ->
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("pipeline.client.tables.tail", "from pipeline.client.consuming.clock import Clock"),
+        ("pipeline.client.tables.tail", "from pipeline.client.clock import Clock"),
         ("pipeline.client.subscribing.seeking", "def late():\n    from pipeline.client.insight import pending"),
         ("pipeline.client.consuming.consumer", "import pipeline.client.insight.trace"),
         ("pipeline.client.message", "from pipeline.client.checks import checked_place"),
@@ -209,7 +209,7 @@ def test_a_planted_way_between_rooms_of_the_client_is_reported(name: str, source
 
 def test_an_allowed_way_between_rooms_of_the_client_is_not_reported() -> None:
     """Downstairs, and inside a room."""
-    source = "from pipeline.client.tables.rows import Rows\nfrom pipeline.client.consuming.clock import Clock"
+    source = "from pipeline.client.tables.rows import Rows\nfrom pipeline.client.clock import Clock"
     assert broken_client_rooms(Module("pipeline.client.consuming.backlog", source)) == []
 
 

@@ -19,8 +19,9 @@ from pipeline.dispatch.restore import PreparedState, RestoreScope, _Restoring
 from pipeline.service.takeover import take_over_dispatch
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.policies import Policies
+from pipeline.testing.stages import VIRTUAL
 from schemas import DELIVERIES, REDELIVERY
-from tests.support.stages import VIRTUAL, Stages
+from tests.support.stages import Stages
 from tests.support.stream import message
 
 T0 = 1_700_000_000_000
