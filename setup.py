@@ -2,7 +2,8 @@
 
 `pyproject.toml` has everything that can be stated there. Here is what cannot: in the tree the folders are imported by
 their own names (`state`, `pipeline`, ...), installed they are `delayline.state`, `delayline.pipeline` and so on, and
-the imports between them say so. `import delayline` gives what `pipeline/client/public.py` names.
+the imports between them say so. `import delayline` gives what `pipeline/client/public.py` names, and
+`import delayline.testing` what `pipeline/testing/public.py` does.
 """
 
 import ast
@@ -13,7 +14,8 @@ from setuptools.command.build_py import build_py
 
 NAME = "delayline"
 FOLDERS = ("state", "schemas", "pipeline", "jobs", "conf")
-PUBLIC = Path("pipeline/client/public.py")
+DOORS = {"__init__": Path("pipeline/client/public.py"), "testing": Path("pipeline/testing/public.py")}
+"""Modules of the package that are no folder of the tree, and what they give."""
 
 
 def installed(source: str) -> str:
@@ -48,11 +50,12 @@ class Build(build_py):
         return built
 
     def run(self) -> None:
-        """Build all modules, and the public door."""
+        """Build all modules, and the public doors."""
         super().run()
         if not self.editable_mode:
-            text = installed(PUBLIC.read_text(encoding="utf-8"))
-            Path(self.build_lib, NAME, "__init__.py").write_text(text, encoding="utf-8")
+            for module, door in DOORS.items():
+                text = installed(door.read_text(encoding="utf-8"))
+                Path(self.build_lib, NAME, f"{module}.py").write_text(text, encoding="utf-8")
             # What it says of types counts for those who use it (PEP 561).
             Path(self.build_lib, NAME, "py.typed").touch()
 

@@ -127,6 +127,11 @@ def followed(environment: Path, page: Path) -> str:
     return said(folder)
 
 
+def test_a_program_has_tests_whose_time_is_turned(environment: Path) -> None:
+    """The page of tests: three of them pass, by the fixture that is there when the package is."""
+    assert "3 passed" in followed(environment, ROOT / "docs" / "testing.md")
+
+
 @pytest.mark.soak
 def test_a_newcomer_sees_in_ten_minutes_what_becomes_of_what_failed(environment: Path) -> None:
     """The page of retries: a program fails three times, the dead letter is put back, and is consumed."""
