@@ -5,8 +5,10 @@ each call answers in well under a second on a small warehouse, so that a command
 """
 
 __all__ = [
+    "aio",
     "choices",
     "client",
+    "clock",
     "commanding",
     "consuming",
     "create",

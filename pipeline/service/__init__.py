@@ -9,6 +9,7 @@ __all__ = [
     "replay",
     "run",
     "signals",
+    "startup",
     "stopfile",
     "warmup",
     "watch",

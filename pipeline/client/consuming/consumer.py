@@ -346,7 +346,6 @@ class Consumer(Receiver):
     def _next(self, timeout_millis: int | None) -> Received | None:
         return self._waited(self._counting(self._take), timeout_millis)
 
-    @property
     def _has_queued(self) -> bool:
         with self._changed:
             return any(each.tracker.queue.size and not each.tracker.is_paused for each in self.topic_consumers)

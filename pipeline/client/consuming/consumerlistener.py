@@ -45,14 +45,20 @@ class Worker:
         given: how many of them the listener is done with.
     """
 
-    def __init__(self, take: Callable[[int], Message | None], give: Callable[[Message], object]) -> None:
+    def __init__(
+        self,
+        take: Callable[[int], Message | None],
+        give: Callable[[Message], object],
+        queued: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Nothing is given yet.
 
         Args:
             take: gives the next message; None when none came for so long, ms.
             give: the listener.
+            queued: whether there is a message that `take` would give now.
         """
-        self._take, self._listener, self.taken, self.given = take, give, 0, 0
+        self._take, self._listener, self._queued, self.taken, self.given = take, give, queued, 0, 0
         self._goes, self._ended, self.waits = threading.Event(), threading.Event(), False
         self._goes.set()
         self._thread = threading.Thread(target=self._run, name="delayline-listener", daemon=True)
@@ -71,9 +77,11 @@ class Worker:
         self._goes.set()
 
     @property
-    def is_paused(self) -> bool:
-        """Whether it gives none until `resume`."""
-        return not self._goes.is_set()
+    def is_at_rest(self) -> bool:
+        """Whether the listener is done with all that it could be given, or gets none now."""
+        # In this order: what leaves the queue is counted before the queue is looked at again.
+        stands = self._ended.is_set() or not self._goes.is_set()
+        return stands or (not self._queued() and self.given == self.taken)
 
     def stop(self) -> None:
         """End, after the message that the listener has now; a listener may stop itself, and others.
@@ -162,19 +170,12 @@ class Receiver(Closing):
     def _next(self, timeout_millis: int | None) -> Message | None:
         """The next message; None: none came for so long. Without a limit it waits for one."""
 
-    def listen(self, listener: Callable[[Self, Message], object]) -> None:
-        """Give each message to a function from now on, in a thread of its own."""
-        self._worker = Worker(self._next, partial(listener, self))
+    def listen(self, listener: Callable[[Self, Message], object]) -> Worker:
+        """Give each message to a function from now on, in a thread of its own, by the worker that this gives."""
+        self._worker = Worker(self._next, partial(listener, self), self._has_queued)
         self._worker.start()
+        return self._worker
 
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether its listener is done with all that it could be given."""
-        worker = self._worker
-        # In this order: what leaves the queue is counted before the queue is looked at again.
-        return worker is None or worker.is_paused or (not self._has_queued and worker.given == worker.taken)
-
-    @property
     def _has_queued(self) -> bool:
         """Whether it has a message for the listener that it has not handed out."""
         return False

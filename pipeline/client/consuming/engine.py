@@ -9,9 +9,9 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from pipeline.client.clock import Clock, Pace
+from pipeline.client.consuming.consumerlistener import Worker
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.slotfetcher import Logs
 from pipeline.client.consuming.topicconsumer import TopicConsumer
@@ -31,15 +31,6 @@ _BUSY_S, _IDLE_S, _LEAST_S, _SLOWER = 0.05, 1.0, 0.002, 1.5
 times as long as the one before, from when an application begins to wait."""
 
 
-class Listening(Protocol):
-    """A consumer with a listener."""
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether its listener has done what there is to do."""
-        ...
-
-
 class Engine:
     """Turns all consumers of a warehouse in this process. Tests turn it themselves.
 
@@ -47,7 +38,7 @@ class Engine:
         root: where the warehouse lies.
         clock: the clock that leases and timeouts count by.
         logs: what its consumers share.
-        listening: its consumers whose messages a listener gets, while somebody has them.
+        listening: what gives messages of its consumers to listeners, while somebody has it.
     """
 
     def __init__(self, root: str, clock: Clock | None = None) -> None:
@@ -73,7 +64,7 @@ class Engine:
         self.root = root
         self._topic_consumers: list[TopicConsumer] = []
         self._forgotten = deque[TopicConsumer]()
-        self.listening = weakref.WeakSet[Listening]()
+        self.listening = weakref.WeakSet[Worker]()
         self._lock = threading.RLock()
         self._demand = threading.Event()
         self._ended = threading.Event()

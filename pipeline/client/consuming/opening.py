@@ -78,8 +78,7 @@ def open_consumer(
     if options.consumer_type is ConsumerType.Exclusive:
         await_subscription(made, timeout_s)
     if options.message_listener is not None:
-        engine.listening.add(made)
-        made.listen(options.message_listener)
+        engine.listening.add(made.listen(options.message_listener))
     return made
 
 

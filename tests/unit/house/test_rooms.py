@@ -195,7 +195,7 @@ def test_an_allowed_way_between_rooms_is_not_reported(name: str, source: str) ->
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("pipeline.client.tables.tail", "from pipeline.client.clock import Clock"),
+        ("pipeline.client.tables.tail", "from pipeline.client.consuming.engine import Engine"),
         ("pipeline.client.subscribing.seeking", "def late():\n    from pipeline.client.insight import pending"),
         ("pipeline.client.consuming.consumer", "import pipeline.client.insight.trace"),
         ("pipeline.client.message", "from pipeline.client.checks import checked_place"),
