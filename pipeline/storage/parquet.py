@@ -53,7 +53,11 @@ def parquet_file(path: str, footer: pq.FileMetaData, **how: Any) -> pq.ParquetFi
 
 
 def _metadata(path: str) -> pq.FileMetaData:
-    return pq.read_metadata(path if store_of(path) is None else _source(path))
+    try:
+        return pq.read_metadata(path if store_of(path) is None else _source(path))
+    except (pa.ArrowException, OSError) as error:
+        error.add_note(path)
+        raise
 
 
 def _source(path: str) -> pa.NativeFile:

@@ -129,6 +129,9 @@ class DataRows:
                 yield from merged(groups, ORDER)
         except FileNotFoundError as error:
             raise VersionGone(DELIVERIES.name, version, path) from error
+        except (OSError, pa.ArrowException) as error:
+            error.add_note(f"{self._folder}/{path}")
+            raise
 
     def _group(
         self, path: str, footer: Footer, number: int, chosen: Chosen, columns: Sequence[str]

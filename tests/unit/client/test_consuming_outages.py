@@ -130,3 +130,23 @@ def test_what_a_lost_owner_had_counts_as_failed_also_when_a_store_does_not_give_
     world.again()
     world.run(2)
     assert sorted(names([*drained(second)])) == TEN
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_file_of_deliveries_that_is_broken_is_brought_back_and_all_come(tmp_path: Path, *, whole: bool) -> None:
+    """Meanwhile each turn says which file it is, whether its end can be read or not."""
+    world = World(str(tmp_path), EXCLUSIVE)
+    consumer = world.joined()
+    known = {*tmp_path.rglob("*.parquet")}
+    world.dispatch.deliver(*TEN[:5])
+    (file,) = (each for each in {*tmp_path.rglob("*.parquet")} - known if each.parent.name == "deliveries")
+    content = file.read_bytes()
+    file.write_bytes(b"PAR1" + bytes(200) + content[204:] if whole else b"broken")
+    for _ in range(2):
+        with pytest.raises((OSError, pa.ArrowException)) as broken:
+            world.run(1)
+        assert str(file) in broken.value.__notes__
+    file.write_bytes(content)
+    world.dispatch.deliver(*TEN[5:])
+    world.run(3)
+    assert names(drained(consumer)) == TEN

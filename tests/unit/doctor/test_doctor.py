@@ -121,3 +121,15 @@ def test_the_command_tells_what_is_wrong_with_the_remedy_and_its_exit_code(root:
     assert result.exit_code == 1
     assert [each["what"] for each in json.loads(result.stdout)["findings"]] == ["foreign_owner"]
     assert invoke(["doctor"]).exit_code == 2
+
+
+@pytest.mark.parametrize(("free", "word"), [(10**8, "disk_full"), (4 * 10**9, "disk_filling")])
+def test_a_disk_with_little_room_is_told_until_there_is_room(
+    root: str, monkeypatch: pytest.MonkeyPatch, free: int, word: str
+) -> None:
+    """Before a write fails."""
+    with monkeypatch.context() as little:
+        little.setattr(shutil, "disk_usage", lambda _: (10**11, 10**11 - free, free))
+        assert [each.what for each in examine(root, NOW).findings if each.check == "space"] == [word]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: (10**11, 0, 10**11))
+    assert [each.what for each in examine(root, NOW).findings if each.check == "space"] == []

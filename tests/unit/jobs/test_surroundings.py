@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 import pyarrow as pa
 
+from jobs import terminal
 from pipeline.client.client import Client
 from pipeline.client.create import create_all
 from pipeline.client.producing.inbox import Message, send
@@ -217,3 +219,20 @@ def test_names_of_topics_that_look_alike_are_told_apart(tmp_path: Path) -> None:
     rows = pa.table(open_table(root, INBOX).to_pyarrow_table()).to_pylist()
     assert sorted((row["topic"], row["payload"].decode()) for row in rows) == sorted((each, each) for each in taken)
     assert sorted(each.topic for each in subscriptions(root)) == sorted(taken)
+
+
+def test_what_a_full_disk_did_not_take_is_printed_when_there_is_room(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command that only prints fails then, and is given again."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(terminal, "_to_nowhere", lambda _: None)
+        disk.setattr("typer.echo", full)
+        with pytest.raises(terminal.OutputFailed, match="No space left"):
+            terminal.echo("text")
+    terminal.echo("text")
+    assert capsys.readouterr().out == "text\n"
