@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from tests.support.modules import ROOT
 from tests.support.operations import PAGE
-from tests.support.remedies import LINES, NOTHING_TO_DO, OUTSIDE, TRIED
+from tests.support.remedies import LINES, PROSE, ROWS, TRIED, UNTRIED, Tests
 from tests.unit.house.test_operations import errors_of_the_commands, words_of_the_doctor
 
 
@@ -68,18 +68,70 @@ def names_in(path: str) -> set[str]:
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
+def rows_of_the_page() -> list[str]:
+    """The first cells of all tables but those of the log and of the doctor."""
+    page = PAGE.read_text(encoding="utf-8")
+    part = page[: page.index("Lines of the log that are not errors:")]
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in part.splitlines() if line.startswith("| ")]
+    return [row for row in rows if row not in ("Error", "Two at once")]
+
+
+_VERBS = (
+    "ask|begin|check|copy|delete|do|give|install|keep|let|look|make|move|name|note|put|rebuild|restore|run|send|set"
+)
+_VERBS += "|start|stop|take|tell|use|wait|write"
+_SAYS_WHAT_TO_DO = re.compile(
+    rf"(?:^|[,;:] (?:and )?|- )(?:(?:Then|So|First|Otherwise) )?(?:{_VERBS})\b"
+    r"|\byou (?:may|can)\b|\bagain\b|\bgoes on\b|\bstop `|\buse the tool|\bstands still|\bbegin anew",
+    re.IGNORECASE,
+)
+
+
+def sentences_of_the_page() -> list[str]:
+    """What the page says to do beside its tables and commands."""
+    page = re.sub(r"^```.*?^```$", "", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = "\n".join(line for line in page.splitlines() if not line.startswith(("|", "#")))
+    parts = [" ".join(part.split()) for part in re.split(r"\n\n|\n(?=- )", text)]
+    sentences = [each for part in parts for each in re.split(r"(?<=[.:;!?])\s+(?=[A-Z`])", part)]
+    return [each for each in sentences if _SAYS_WHAT_TO_DO.search(each)]
+
+
+def each_of(tests: Tests) -> tuple[str, ...]:
+    """One name, or several."""
+    return (tests,) if isinstance(tests, str) else tests
+
+
 def test_every_fault_is_in_the_table_of_remedies_once() -> None:
     """Who adds a word of the doctor or an error says which test does what its page says."""
-    lists = (set(TRIED), set(NOTHING_TO_DO), set(OUTSIDE))
     everything = words_of_the_doctor() | words_of_the_page() | errors_of_the_commands()
-    assert set.union(*lists) == everything, set.union(*lists) ^ everything
-    assert sum(map(len, lists)) == len(everything)
+    assert TRIED.keys() | UNTRIED.keys() == everything, (TRIED.keys() | UNTRIED.keys()) ^ everything
+    assert TRIED.keys() & UNTRIED.keys() == set()
+
+
+def test_every_row_of_the_page_is_in_the_table_of_remedies() -> None:
+    """By the class of its error; one that has none by what stands in its first cell."""
+    rows = rows_of_the_page()
+    assert len(rows) > 40
+    others = {row for row in rows if not set(re.findall(r"`(\w+)`", row)) & (TRIED.keys() | UNTRIED.keys())}
+    assert others == ROWS.keys(), others ^ ROWS.keys()
+
+
+def test_every_sentence_of_the_page_is_in_the_table_of_remedies() -> None:
+    """Who writes one that says what to do says which test does it, or why none does."""
+    sentences = sentences_of_the_page()
+    assert len(sentences) > 40
+    assert [each for each in sentences if sum(map(each.startswith, PROSE)) != 1] == []
+    assert [first for first in PROSE if sum(each.startswith(first) for each in sentences) != 1] == []
 
 
 def test_the_names_in_remedies_are_there() -> None:
-    """One that was renamed is named anew, and not forgotten."""
-    named = {tuple(each.split("::")) for each in (*TRIED.values(), *LINES.values()) if "::" in each}
+    """One that was renamed is named anew, and not forgotten; what is no name is a reason."""
+    tables = (TRIED, LINES, ROWS, PROSE, UNTRIED)
+    values = [value for table in tables for tests in table.values() for value in each_of(tests)]
+    named = {tuple(value.split("::")) for value in values if "::" in value}
     assert {each for each in named if each[1] not in names_in(each[0])} == set()
+    assert {value for value in values if "::" not in value and not value.endswith(".")} == set()
+    assert {name for name, tests in TRIED.items() if not all("::" in each for each in each_of(tests))} == set()
 
 
 def test_every_line_of_the_log_is_in_the_table_of_remedies() -> None:
