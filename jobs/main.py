@@ -23,7 +23,7 @@ from pipeline.config.jvm import keep_classes
 from pipeline.config.paths import one_spelling
 from pipeline.config.printed import print_logs, printable
 from pipeline.config.profiles import Profile, read_profile
-from pipeline.config.session import PARTITIONS, builder, local_session
+from pipeline.config.session import PARTITIONS, local_session, submitted_session
 from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import beside_stages, serve
@@ -109,7 +109,7 @@ def add_warehouse(parser: argparse.ArgumentParser, about: str) -> None:
 
 def tool_session(app: str, root: str) -> SparkSession:
     """A session for a job that ends by itself. spark-submit brings master, memory and JARs; alone we bring them."""
-    return builder(app, root).getOrCreate() if submitted() else local_session(app, None, root)
+    return submitted_session(app, root) if submitted() else local_session(app, None, root)
 
 
 def submitted() -> bool:
@@ -121,7 +121,7 @@ def _session(app: str, profile: Profile, root: str) -> SparkSession:
     """To what spark-submit brings we add what correctness needs; alone we bring everything ourselves."""
     if not submitted():
         return kept_session(need_java(), app, profile.machine, root, packages=packages(profile.sources))
-    spark = builder(app, root).getOrCreate()
+    spark = submitted_session(app, root)
     keep_classes(spark)
     return spark
 

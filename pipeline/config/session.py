@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyspark import StorageLevel
+from pyspark import SparkConf, SparkContext, StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.deltaspark import configure_spark_with_delta_pip
@@ -69,6 +69,14 @@ CORRECTNESS = {
     "spark.speculation": "false",
 }
 
+SOCKETS = {
+    # Spark and its Python workers answer each other in small pieces. By TCP one waits for up to 40 ms until the system
+    # has confirmed the one before, and a task of the schedule took twice as long (decision 0081). Paths of sockets must
+    # be short, and the folder for temporary files of a node may lie deep.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.unix.domain.socket.dir": "/tmp",  # noqa: S108 - names are random, and only their owner may connect
+}
+
 COST = {
     # Tasks that gather the state of a Delta log. Each generates the code that reads entries again, which takes longer
     # than reading thousands of them. Delta's 50 are most of the time of a small commit.
@@ -92,11 +100,6 @@ COST = {
     "spark.sql.streaming.pollingDelay": "50ms",
     # A worker that starts on a machine that is busy needs more than the default of 15 s, and a query dies of that.
     "spark.python.authenticate.socketTimeout": "120s",
-    # Spark and its Python workers answer each other in small pieces. By TCP one waits for up to 40 ms until the system
-    # has confirmed the one before, and a task of the schedule took twice as long (decision 0081). Paths of sockets must
-    # be short, and the folder for temporary files of a node may lie deep.
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.python.unix.domain.socket.dir": "/tmp",  # noqa: S108 - names are random, and only their owner may connect
     # stop() in the middle of a deep plan may overflow the default stack.
     _JAVA_OPTIONS: "-Xss16m",
     "spark.sql.streaming.stopTimeout": "60s",
@@ -172,9 +175,22 @@ def builder(app: str, *paths: str) -> SparkSession.Builder:
     """A session builder with all settings of the pipeline, and of the store when one of the paths lies in S3."""
     plain = SparkSession.builder.appName(app)
     store = Store.of(os.environ).hadoop() | IN_STORES if any(map(is_s3, paths)) else {}
-    for key, value in (CORRECTNESS | COST | store).items():
+    for key, value in (CORRECTNESS | SOCKETS | COST | store).items():
         plain = plain.config(key, value)
     return plain
+
+
+def submitted_session(app: str, *paths: str) -> SparkSession:
+    """The session of a job that spark-submit started.
+
+    Who may write to the sockets of Python workers is said by whoever submits (`docs/security.md`): that wins over ours.
+    """
+    SparkContext._ensure_initialized()  # noqa: SLF001 - else nobody knows yet what spark-submit was told
+    told, made = SparkConf(), builder(app, *paths)
+    for key in SOCKETS:
+        if told.contains(key):
+            made = made.config(key, str(told.get(key)))
+    return made.getOrCreate()
 
 
 def private_folders() -> dict[str, str]:

@@ -6,7 +6,9 @@ import os
 import random
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -20,24 +22,41 @@ STORES = "spark.sql.shuffle.partitions"
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A cluster of two workers."""
-    with site(tmp_path_factory.mktemp("cluster"), workers=2) as found:
+def private() -> Iterator[Path]:
+    """A folder of this user alone. Names of sockets are short, so it does not lie with the others."""
+    with TemporaryDirectory(prefix="d-") as found:
+        yield Path(found)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory, private: Path) -> Iterator[Site]:
+    """A cluster of two workers that asks for a secret, as `docs/security.md` says."""
+    with site(tmp_path_factory.mktemp("cluster"), 2, private) as found:
         yield found
 
 
-def test_a_submitted_job_delivers_in_order_and_ends_well_on_a_signal(tmp_path: Path, two: Site) -> None:
-    """On a cluster whose nodes have four packages and the zip; supervisors take anything but 0 for a failure."""
-    warehouse, folder = tmp_path / "warehouse", tmp_path / "empty"
+def test_a_submitted_job_delivers_in_order_and_ends_well_on_a_signal(tmp_path: Path, two: Site, private: Path) -> None:
+    """On a cluster whose nodes have four packages and the zip; supervisors take anything but 0 for a failure.
+
+    Its processes know the secret of the cluster, and the sockets of its Python workers lie where nobody else enters.
+    """
+    warehouse, folder, sockets = tmp_path / "warehouse", tmp_path / "empty", set[Path]()
+
+    def all_there() -> bool:
+        sockets.update(each for each in private.iterdir() if each.is_socket())
+        return len(delivered(warehouse)) >= 3
+
     with two.submitted(warehouse, folder, **{STORES: "3"}) as job:
         until((warehouse / "_checkpoints/dispatch/offsets").exists, job, folder)
         subscribe(str(warehouse), Subscription("t", "s", start="earliest", tick_ms=1))
         send(str(warehouse), [Message("t", b"%d" % i, deliver_after_ms=1_000 * (2 - i)) for i in range(3)])
-        until(lambda: len(delivered(warehouse)) >= 3, job, folder)
+        until(all_there, job, folder)
         assert len(two.cluster.executors) == 2
         job.send_signal(signal.SIGTERM)
         assert job.wait(timeout=PATIENCE_S) == 0, said(folder)
     assert delivered(warehouse) == ["2", "1", "0"]
+    assert sockets
+    assert (private.stat().st_mode & 0o777, (two.conf / "spark-defaults.conf").stat().st_mode & 0o777) == (0o700, 0o600)
     assert words_of_ours(folder) == []
     assert "Chosen for 1,000 messages a second, segments of 5m, 2 cores" in said(folder)
     # What spark-submit is given wins over what a start would choose.
@@ -74,6 +93,16 @@ def stopped(warehouse: Path, job: Process, folder: Path, stream: Stream) -> None
     assert job.wait(timeout=PATIENCE_S) == 0, said(folder)
     assert sorted(map(int, delivered(warehouse))) == list(range(stream.sent))
     assert early(warehouse) == []
+
+
+@pytest.mark.soak
+def test_whoever_does_not_know_the_secret_of_a_cluster_is_not_let_in(tmp_path: Path, two: Site) -> None:
+    """It would run what it likes as the user of the cluster."""
+    stranger = replace(two, conf=tmp_path)
+    with stranger.submitted(tmp_path / "warehouse", tmp_path / "empty") as job:
+        assert job.wait(timeout=PATIENCE_S) != 0
+    assert not two.cluster.executors
+    assert not (tmp_path / "warehouse").exists()
 
 
 @pytest.mark.soak

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import distribution, files
 from pathlib import Path
+from secrets import token_hex
 from threading import Event, Thread
 
 from benchmarks.support import standalone
@@ -21,6 +22,7 @@ from schemas import DELIVERIES
 from tests.support.alone import alone
 from tests.support.jobs import PROFILE, Process, started
 from tests.support.modules import ROOT
+from tests.support.pages import block_of, span_of
 from tests.support.spark import QUICK_JVM
 
 NODE_PACKAGES = ("numpy", "pandas", "pyarrow", "pyroaring")
@@ -60,6 +62,7 @@ class Site:
     cluster: standalone.Cluster
     package: Path
     python: Path
+    conf: Path
 
     @contextmanager
     def submitted(self, warehouse: Path, folder: Path, **conf: str) -> Iterator[Process]:
@@ -70,18 +73,52 @@ class Site:
         command = standalone.submit(self.cluster.url, [standalone.DELTA], usual | conf, words)
         variables = {"PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": sys.executable}
         variables |= {"SPARK_HOME": str(standalone.HOME), "SPARK_LOCAL_IP": standalone.HERE, "PYTHONPATH": ""}
+        variables["SPARK_CONF_DIR"] = str(self.conf)
         with started(command, folder, **variables) as process:
             yield process
 
 
+def secured(folder: Path, private: Path) -> Path:
+    """The folder of `conf/spark-defaults.conf`, in which somebody has done what `docs/security.md` says.
+
+    Args:
+        folder: where it is made, for this user alone.
+        private: a folder on each node, of this user alone.
+    """
+    values = {line.split()[0]: "" for line in block_of("security.md", "spark.authenticate.secret")}
+    values["spark.authenticate.secret"] = token_hex(32)
+    values |= {
+        span_of("security.md", each): str(private) for each in ("spark.local.dir", "spark.python.unix.domain.socket.d")
+    }
+    file = folder / "spark-defaults.conf"
+    folder.mkdir(mode=0o700)
+    file.touch(mode=0o600)
+    for line in (ROOT / "conf" / file.name).read_text(encoding="utf-8").splitlines():
+        name, *value = line.removeprefix("#").split(" ", 1)
+        found = values.pop(name, None) if line.startswith("#spark.") else None
+        said = line if found is None else f"{name} {found or value[0]}"
+        with file.open("a", encoding="utf-8") as out:
+            out.write(f"{said}\n")
+    assert not values, values
+    return folder
+
+
 @contextmanager
-def site(folder: Path, workers: int) -> Iterator[Site]:
-    """A cluster with so many workers of one core, the zip, and the Python of the nodes."""
+def site(folder: Path, workers: int, private: Path | None = None) -> Iterator[Site]:
+    """A cluster with so many workers of one core, the zip, and the Python of the nodes.
+
+    Args:
+        folder: where all of it lies.
+        workers: how many.
+        private: what the sockets and what is spilled lie in; with it the cluster asks for a secret.
+    """
     shipped, python = package(folder), node_python(folder / "env")
+    conf = standalone.HOME / "conf" if private is None else secured(folder / "conf", private)
     # Workers hand their environment down: nothing of ours may be found there.
     variables = {"PYTHONPATH": "", "PYSPARK_PYTHON": str(python), "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM}
+    variables["SPARK_CONF_DIR"] = str(conf)
     with standalone.cluster(folder / "cluster", workers, environment=variables) as found:
-        yield Site(found, shipped, python)
+        yield Site(found, shipped, python, conf)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from jobs.commands.spark import LOG4J
 from pipeline.config.errors import BadSetting
 from pipeline.config.options import Options, Watching
 from pipeline.config.profiles import Profile, fitted, read_profile
-from pipeline.config.session import CORRECTNESS, COST, Machine
+from pipeline.config.session import CORRECTNESS, COST, SOCKETS, Machine
 from pipeline.config.settings import HOUR_MS, MINUTE_MS, LiveClock, Settings, Upkeep
 from pipeline.config.sizing import SizingInputs, cores_here
 from tests.support.modules import ROOT
@@ -184,7 +184,7 @@ def test_without_a_pause_there_is_no_maintenance(tmp_path: Path) -> None:
 
 def test_spark_defaults_are_what_a_session_of_ours_has() -> None:
     """Under spark-submit the file says what `pipeline.config.session` says elsewhere; the two must not drift apart."""
-    assert pairs(CONF / "spark-defaults.conf", None) == CORRECTNESS | COST
+    assert pairs(CONF / "spark-defaults.conf", None) == CORRECTNESS | SOCKETS | COST
 
 
 def test_what_the_page_says_of_clusters_stands_in_the_file_without_effect() -> None:

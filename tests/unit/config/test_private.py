@@ -15,6 +15,9 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the session needs requirements/all.lock")
 
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
 from jobs.commands import spark
 from jobs.commands.startcache import Kept
 from pipeline.client.create import create_all
@@ -23,7 +26,7 @@ from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadSetting
 from pipeline.config.options import Watching
 from pipeline.config.paths import python_environment, python_path
-from pipeline.config.session import Machine, private_folders
+from pipeline.config.session import Machine, private_folders, submitted_session
 from tests.support.pages import block_of, span_of
 
 _BIN = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -37,6 +40,22 @@ def test_sockets_and_spilled_rows_lie_in_a_folder_that_nobody_else_may_enter() -
     (folder,) = {Path(each) for each in settings.values()}
     assert folder.stat().st_mode & 0o777 == 0o700
     assert len(str(folder)) < 70
+
+
+@pytest.mark.parametrize("said", [{"dir": "/var/lib/d"}, {"enabled": "false"}, {}])
+def test_what_spark_submit_is_told_of_sockets_wins(monkeypatch: pytest.MonkeyPatch, said: dict[str, str]) -> None:
+    """The page says to tell it where they lie, or that there are none: ours were set again over that."""
+    told, made = SparkConf(loadDefaults=False), dict[str, str]()
+    for name, value in said.items():
+        told.set(span_of("security.md", f"spark.python.unix.domain.socket.{name}"), value)
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda: None)
+    monkeypatch.setattr("pipeline.config.session.SparkConf", lambda: told)
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda builder: made.update(builder._options))
+    submitted_session("a")
+    assert {name: made[f"spark.python.unix.domain.socket.{name}"] for name in ("dir", "enabled")} == {
+        "dir": "/tmp",  # noqa: S108 - as the sessions of the project have it
+        "enabled": "true",
+    } | said
 
 
 @pytest.mark.parametrize("module", ["pyspark.daemon", "pipeline.sinks.program", "jobs.demo.worker"])
