@@ -76,10 +76,8 @@ def rows_of_the_page() -> list[str]:
     return [row for row in rows if row not in ("Error", "Two at once")]
 
 
-_VERBS = (
-    "ask|begin|check|copy|delete|do|give|install|keep|let|look|make|move|name|note|put|rebuild|restore|run|send|set"
-)
-_VERBS += "|start|stop|take|tell|use|wait|write"
+_VERBS = "ask|begin|check|copy|delete|do|give|install|keep|let|look|make|move|name|note|put|rebuild|remove|restart"
+_VERBS += "|restore|run|send|set|start|stop|take|tell|use|wait|write"
 _SAYS_WHAT_TO_DO = re.compile(
     rf"(?:^|[,;:] (?:and )?|- )(?:(?:Then|So|First|Otherwise) )?(?:{_VERBS})\b"
     r"|\byou (?:may|can)\b|\bagain\b|\bgoes on\b|\bstop `|\buse the tool|\bstands still|\bbegin anew",
