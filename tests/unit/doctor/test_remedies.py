@@ -349,6 +349,7 @@ CASES = {
         "not_released", lambda each: open_table(each.root, REDELIVERY).delete("first_entry = 0"),
         lambda each, _: back(each, REDELIVERY),
     ),
+    "source_cut, restored": Case("source_cut", inbox_cut, restore, LATE, open_at_end=7),
     "source_cut": Case("source_cut", inbox_cut, entries_back, (b"late", b"later"), open_at_end=8),
     "not_a_message": Case(
         "not_a_message", lambda each: open_table(each.root, MESSAGES).delete("entry_id = 1"),

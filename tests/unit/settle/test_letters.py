@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="settle is made for sessions of Spark")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 from deltalake import CommitProperties, Transaction, write_deltalake
 
@@ -25,6 +26,7 @@ from pipeline.subscriptions.policies import Policies
 from schemas import COMMANDS, CONSUMER_EVENTS, INBOX, MESSAGES
 from tests.support.examined import found, wrong
 from tests.support.forged import INFO, version
+from tests.support.invoked import output
 from tests.support.stages import Stages
 from tests.support.stream import Killed, at, message
 
@@ -174,13 +176,18 @@ def test_letters_of_a_batch_that_are_gone_are_found_and_appended_once_more_with_
     (finding,) = (each for each in found(stages.root) if each.what == "dead_letters_gone")
     assert stages.ingest()
     there = {(topic, number) for topic in ("t", "u") for number in sent(stages, topic)}
-    gone = [(topic, number) for topic in ("t", "u") for number in range(COUNT) if (topic, number) not in there]
+    known = (row for row in open_table(stages.root, MESSAGES).to_pyarrow_table().to_pylist() if row["topic"] in "tu")
+    gone = [row for row in known if (row["topic"], int(row["payload"])) not in there]
     assert gone
+    traced = output(
+        stages.root, "trace", "-t", gone[0]["topic"], "--position", f"{gone[0]['ledger_id']}:{gone[0]['entry_id']}"
+    )
+    assert "s: is settled" in traced
     named = re.search("number ([0-9]+) noted under '([a-z-]+)'", finding.remedy)
     assert named is not None
     inbox = open_table(stages.root, INBOX)
     noted = CommitProperties(app_transactions=[Transaction(named[2], int(named[1]))])
-    rows = rows_of(INBOX, [message(str(number), f"{topic}-s-DLQ") for topic, number in gone])
+    rows = rows_of(INBOX, [message(row["payload"].decode(), f"{row['topic']}-s-DLQ") for row in gone])
     write_deltalake(inbox, rows, mode="append", commit_properties=noted)
     assert stages.ingest()
     for topic in ("t", "u"):
