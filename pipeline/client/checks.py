@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
+import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from pipeline.client.exceptions import (
@@ -23,10 +24,13 @@ from pipeline.client.exceptions import (
 )
 from pipeline.config.errors import BadValue, check_text
 from pipeline.config.paths import is_in_store, local_path, one_spelling
+from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.texts import MAX_NAME_BYTES
 from pipeline.subscriptions.policies import LONGEST_MS
+from schemas import DELIVERIES
 from state.runs import MAX_ENTRY, MAX_LEDGER
 
+_DELIVERED = arrow_schema(DELIVERIES.columns)
 _MOST = (1 << 63) - 1
 _US = timedelta(microseconds=1)
 
@@ -157,6 +161,24 @@ class Process:
 
 
 PROCESS = Process()
+
+
+def checked_columns(deliveries: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Columns that name deliveries, as the contract has them: engines have texts and numbers of other kinds, too.
+
+    Raises:
+        InvalidMessage: one is missing, or has NULL, or what is none of its kind.
+    """
+    columns = dict[str, pa.ChunkedArray]()
+    for name in names:
+        wanted = _DELIVERED.field(name).type
+        if name not in deliveries.column_names or deliveries.column(name).null_count:
+            raise InvalidMessage(name, None, f"a column without NULL; needed are {', '.join(names)}")
+        try:
+            columns[name] = deliveries.column(name).cast(wanted)
+        except pa.ArrowException as error:
+            raise InvalidMessage(name, str(deliveries.column(name).type), f"a column of {wanted}") from error
+    return pa.table(columns)
 
 
 def check_process(pid: int, call: str) -> None:

@@ -13,9 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.client.checks import checked_delay
+from pipeline.client.checks import checked_columns, checked_delay
 from pipeline.client.clock import clock_of
-from pipeline.client.exceptions import InvalidMessage
 from pipeline.client.tables.events import EventRows, runs_of
 from pipeline.delta.deltars import append
 from pipeline.storage.arrays import longs
@@ -70,12 +69,8 @@ def negative_acknowledge(root: str, deliveries: pa.Table, delay_ms: int | timede
 
 
 def _say(root: str, deliveries: pa.Table, what: Callable[[EventRows, int, Positions], pa.Table]) -> int:
-    for name in SETTLED_BY:
-        if name not in deliveries.column_names or deliveries.column(name).null_count:
-            raise InvalidMessage(name, None, f"a column without NULL; needed are {', '.join(SETTLED_BY)}")
-    said = [
-        what(event_rows, count, positions) for event_rows, count, positions in _parts(deliveries.select(SETTLED_BY))
-    ]
+    rows = checked_columns(deliveries, SETTLED_BY)
+    said = [what(event_rows, count, positions) for event_rows, count, positions in _parts(rows)]
     if said:
         append(root, CONSUMER_EVENTS, pa.concat_tables(said))
     return int(deliveries.num_rows)

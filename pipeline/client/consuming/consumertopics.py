@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.client.checks import checked_place
+from pipeline.client.checks import checked_columns, checked_place
 from pipeline.client.consuming.received import Received
 from pipeline.client.consuming.topicconsumer import TopicConsumer
 from pipeline.client.exceptions import InvalidMessage
@@ -71,9 +71,8 @@ def by_topic(
     Raises:
         InvalidMessage: a column is missing, or has what no position can be.
     """
-    for name in ("topic", "ledger_id", "entry_id")[len(topic_consumers) == 1 :]:
-        if name not in table.column_names or table.column(name).null_count:
-            raise InvalidMessage(name, None, "a column without NULL, as `batch_receive_arrow` gives it")
+    needed = ["topic", "ledger_id", "entry_id"][len(topic_consumers) == 1 :]
+    table = checked_columns(table, [*needed, "life"] if "life" in table.column_names else needed)
     for column, most in (("ledger_id", MAX_LEDGER), ("entry_id", MAX_ENTRY)):
         numbers = longs(table, column)
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) <= most:
@@ -86,7 +85,7 @@ def by_topic(
             yield topic_consumer, topic_consumer.life, own
             continue
         lives = own.column("life")
-        for life in pc.unique(lives).drop_null().to_pylist():
+        for life in pc.unique(lives).to_pylist():
             yield topic_consumer, life, own.filter(pc.equal(lives, life))
 
 

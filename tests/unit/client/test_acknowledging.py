@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 import pipeline.client.public as delayline
+from pipeline.client.consuming.consumertopics import by_topic
 from pipeline.delta.deltars import open_table, query
 from schemas import CONSUMER_EVENTS, DELIVERIES
 from tests.support.consumed import World
@@ -45,6 +46,43 @@ def test_rows_that_failed_come_again_after_the_delay(world: World) -> None:
     assert delayline.negative_acknowledge(world.root, deliveries(world).slice(0, 1), delay_ms=5_000) == 1
     world.settle.settle()
     assert [each for positions in world.settle.retries().values() for each in positions] == [(1, 0)]
+
+
+def as_others_have_them(table: pa.Table, text: pa.DataType) -> pa.Table:
+    """Columns of the same values, with texts and numbers as another engine has them."""
+    kinds = {pa.string(): text, pa.int64(): pa.int32()}
+    fields = [each for each in table.schema if each.name in delayline.SETTLED_BY]
+    return pa.table({each.name: table.column(each.name).cast(kinds[each.type]) for each in fields})
+
+
+@pytest.mark.parametrize("text", [pa.large_string(), pa.string_view()], ids=str)
+def test_rows_may_have_the_texts_and_numbers_of_any_engine(world: World, text: pa.DataType) -> None:
+    """DataFusion, Polars and DuckDB each have kinds of their own: of rows, and of what a consumer was given."""
+    world.dispatch.deliver((1, 0), (1, 1))
+    rows = as_others_have_them(deliveries(world), text)
+    assert delayline.acknowledge(world.root, rows.slice(0, 1)) == 1
+    assert delayline.negative_acknowledge(world.root, rows.slice(1, 1), delay_ms=5_000) == 1
+    world.settle.settle()
+    assert world.settle.open == 0
+    assert [each for positions in world.settle.retries().values() for each in positions] == [(1, 1)]
+    with pytest.raises(delayline.InvalidMessage, match=r"life = 'string', allowed: a column of int64"):
+        delayline.acknowledge(world.root, rows.set_column(2, "life", pa.array(["one", "two"])))
+
+
+@pytest.mark.parametrize("text", [pa.large_string(), pa.string_view()], ids=str)
+def test_a_consumer_takes_its_messages_back_from_any_engine(world: World, text: pa.DataType) -> None:
+    """Also one of several topics, which looks for each of them in the table."""
+    consumer = world.joined()
+    world.dispatch.deliver((1, 0), (1, 1))
+    world.run(2)
+    given = consumer.batch_receive_arrow(timeout_millis=0)
+    assert given.num_rows == 2
+    several = [*consumer.topic_consumers, *world.joined("other").topic_consumers]
+    mine, life, rows = next(by_topic(several, as_others_have_them(given, text)))
+    assert (mine, life, rows.num_rows) == (several[0], several[0].life, 2)
+    consumer.acknowledge(rows)
+    world.run(2)
+    assert world.settle.open == 0
 
 
 def test_rows_that_do_not_name_their_delivery_are_refused(world: World) -> None:
