@@ -88,7 +88,7 @@ def deliveries(root: str) -> list[Delivery]:
         f"SELECT {columns} FROM d ORDER BY topic, subscription, batch_id, sequence",  # noqa: S608 - our own words
         d=open_table(root, DELIVERIES),
     )
-    return [tuple(row.values()) for row in rows]  # type: ignore[misc] # as the columns are
+    return [tuple(row.values()) for row in rows]
 
 
 def decide(root: str, moment: Moment) -> None:
