@@ -13,12 +13,13 @@ from pyspark.sql import SparkSession
 
 from pipeline.client.insight.pending import pending
 from pipeline.client.insight.trace import trace
-from pipeline.client.subscribing.policysetting import set_policy
+from pipeline.client.subscribing.policysetting import set_policy, unset_policy
 from pipeline.config.settings import Settings
 from pipeline.config.stages import DISPATCH
 from pipeline.doctor.examine import examine
 from schemas import REJECTED_DISPATCH
 from tests.support.consuming import acknowledging, held_back, payloads_open, received, says
+from tests.support.pages import span_of
 from tests.support.stream import (
     Step,
     World,
@@ -85,6 +86,13 @@ def guarded(condition: str = UNPAID) -> Step:
             assert set_policy(world.warehouse.root, "t", name, **values)
 
     return check(step)
+
+
+def unguarded(world: World) -> None:
+    """Take the guards away, as the page of policies says."""
+    *_, guard, tables = span_of("policies.md", "delayline policy unset").split()
+    for name in NAMES:
+        assert unset_policy(world.warehouse.root, "t", guard, tables, subscription=name)
 
 
 def due(second: int, *keys: str) -> Step:
@@ -250,9 +258,18 @@ def test_a_guard_that_fails_holds_what_it_guards_until_it_does_not(play: Play) -
         check(lambda world: same(received(world)[-1], ("d", 1))),
         suppressed(b=2, c=1),
         check(lambda world: same(payloads_open(world), {"a", "d"})),
+        # Nobody guards any more what waits.
+        moved(away=True),
+        due(80, "f"),
+        at_second(81),
+        held(1),
+        check(unguarded),
+        at_second(82),
+        held(0),
+        check(lambda world: same(received(world)[-1], ("f", 0))),
     ]
     world = play(steps)
-    assert [key for key, _ in received(world, "other")] == ["a", "b", "c", "d"]
+    assert [key for key, _ in received(world, "other")] == ["a", "b", "c", "d", "f"]
     world.sound()
 
 

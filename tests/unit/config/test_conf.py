@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import fields, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from pipeline.config.errors import BadSetting
 from pipeline.config.options import Options, Watching
 from pipeline.config.profiles import Profile, fitted, read_profile
 from pipeline.config.session import CORRECTNESS, COST, SOCKETS, Machine
-from pipeline.config.settings import HOUR_MS, MINUTE_MS, LiveClock, Settings, Upkeep
+from pipeline.config.settings import DAY_MS, HOUR_MS, MINUTE_MS, LiveClock, Settings, Upkeep
 from pipeline.config.sizing import SizingInputs, cores_here
 from tests.support.modules import ROOT
 
@@ -173,6 +174,38 @@ def test_a_retention_that_would_take_what_is_being_read_is_refused(tmp_path: Pat
     with pytest.raises(BadSetting) as refused:
         read_profile(wrong)
     assert refused.value.field == f"run.{line.partition(' ')[0]}"
+
+
+STATED = """
+[session]
+memory = "4g"
+[clock]
+lookahead_ms = 60_000
+[settings]
+driver_rows = 1_000
+horizon_ms = 120_000
+[run]
+trigger = "5 seconds"
+maintain_ms = 60_000
+retain_log_ms = 86_400_000
+"""
+
+
+def test_what_the_guide_says_to_state_is_not_chosen(tmp_path: Path) -> None:
+    """Each row of its table of sizes. What is chosen beside them follows: a batch of the inbox is smaller, too."""
+    table = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8").partition("| If | Then |")[2].partition("\n\n")[0]
+    names = {f"{section}.{name}" for section, values in tomllib.loads(STATED).items() for name in values}
+    assert set(re.findall(r"`(\w+\.\w+)`", table)) == names - {"run.maintain_ms"}
+    profile = tmp_path / "profile.toml"
+    profile.write_text(STATED, encoding="utf-8")
+    found, choices = fitted(read_profile(profile), PLACE)
+    settings, upkeep = found.options.settings, found.options.upkeep
+    assert names & {each.name for each in choices} == set()
+    assert upkeep is not None
+    assert isinstance(found.options.clock, LiveClock)
+    assert (found.machine.memory, found.options.trigger, upkeep.retain_log_ms) == ("4g", "5 seconds", DAY_MS)
+    assert (settings.driver_rows, settings.horizon_ms, found.options.clock.lookahead_ms) == (1_000, 120_000, 60_000)
+    assert settings.max_bytes < CHOSEN["settings.max_bytes"]
 
 
 def test_without_a_pause_there_is_no_maintenance(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.support.modules import ROOT
 
@@ -35,6 +37,18 @@ def test_the_locks_agree() -> None:
     """What the core lock pins, the full lock pins alike, so that one .venv serves both."""
     core, full = ((FOLDER / f"{name}.lock").read_text(encoding="utf-8") for name in ("core", "all"))
     assert pins(core) - pins(full) == set()
+
+
+def test_what_the_wheel_asks_for_is_in_the_lock() -> None:
+    """`docs/security.md` installs the locks, and then the wheel alone: nothing it needs may be missing, or another."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    wanted = [
+        Requirement(each) for each in (*project["dependencies"], *extras["spark"], *extras["kafka"], *extras["pulsar"])
+    ]
+    known = {name: version for name, version, _ in pins((FOLDER / "all.lock").read_text(encoding="utf-8"))}
+    assert len(wanted) > 8
+    assert [str(each) for each in wanted if not each.specifier.contains(known.get(each.name, "0"))] == []
 
 
 @pytest.mark.parametrize("line", ["--index-url somewhere", "numpy>=2", "./wheels/x.whl", "-e ."])

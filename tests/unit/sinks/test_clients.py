@@ -23,6 +23,7 @@ from pipeline.sources import kafka
 from pipeline.subscriptions.destination import Destination
 from tests.support.modules import ROOT
 from tests.support.operations import PAGE
+from tests.support.pages import span_of
 
 
 def of_kafka() -> object:
@@ -64,3 +65,4 @@ def test_a_connector_that_spark_lacks_is_named_as_the_sessions_of_the_project_ha
         source.stream(session, None)
     assert (refused.value.field, refused.value.package) == ("source.orders.from", CONNECTOR)
     assert str(refused.value).endswith(f"--packages {CONNECTOR}")
+    assert span_of("kafka.md", "org.apache.spark") == CONNECTOR
