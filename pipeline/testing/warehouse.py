@@ -27,8 +27,8 @@ from state.buckets import MAX_TIME
 from state.units import Ms
 
 _LOG = logging.getLogger(__name__)
-_SETTINGS = Settings(horizon_ms=LONGEST_HORIZON_MS)
-"""All that is due within a year is in the index, so that it says when something is due next."""
+_SETTINGS = Settings(horizon_ms=LONGEST_HORIZON_MS, driver_rows=10_000_000)
+"""All that is due within a year is in the index, so that it says when something is due next. No batch is for Spark."""
 _HOP_MS = LONGEST_HORIZON_MS // 2
 """The clock is moved by so much at most, so that what is due later than in a year comes into the index in time."""
 _SEGMENT_MS = DAY_MS
@@ -189,19 +189,25 @@ class VirtualWarehouse:
 
     def _come_to_rest(self) -> None:
         ends = time.monotonic() + _PATIENCE_S
-        while self._work():
-            if time.monotonic() > ends:
+        while (worked := self._work()) or self._listens():
+            if worked:
+                ends = time.monotonic() + _PATIENCE_S
+            elif time.monotonic() > ends:
                 message = f"a listener has worked for more than {_PATIENCE_S} s, and no time passes meanwhile"
                 raise TimeoutError(message)
+            else:
+                time.sleep(_PAUSE_S)
 
     def _work(self) -> bool:
-        """Do what there is to do at the instant; whether there was anything, or a listener works."""
+        """Let stages and consumers do what there is to do at the instant; whether there was anything."""
         self._stages.instant = self._clock.ms
         worked, engine = self._stages.work(), running_engine(self.root)
-        if engine is not None and engine.catch_up():
-            time.sleep(_PAUSE_S)
-            return True
-        return worked
+        return (engine is not None and engine.catch_up()) or worked
+
+    def _listens(self) -> bool:
+        """Whether a listener of this process works."""
+        engine = running_engine(self.root)
+        return engine is not None and not engine.is_at_rest
 
     def _run(self) -> None:
         """Do what programs ask for, as soon as they do."""

@@ -177,7 +177,12 @@ class Engine:
             Exception: as for `turn`.
         """
         news = self.turn()
-        return self._writer.flush(at_once=True) or news or not all(each.is_at_rest for each in self.listening)
+        return self._writer.flush(at_once=True) or news
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether its listeners are done with all that they could be given."""
+        return all(each.is_at_rest for each in list(self.listening))
 
     @property
     def next_timeout(self) -> int | None:
