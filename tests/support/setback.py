@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from operator import methodcaller
 from pathlib import Path
 from shutil import rmtree
 
 import pytest
 
 from pipeline.config.errors import BrokenVersion, SourceBehind, TableBehind
-from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE
+from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
 from tests.support.stream import Step, World, advance, append, check, message, payloads, restart, same, subscribe
 
@@ -124,12 +125,12 @@ def releases_set_back(topic: str, at: int) -> list[Step]:
 
 
 def unread_set_back(topic: str, at: int) -> list[Step]:
-    """What dispatch has not read yet the schedule releases again, after a rebuild."""
+    """What neither dispatch nor settle has read yet the schedule releases again, after a rebuild."""
     return [
         subscribe(topic, "s"),
         append(message("a", topic)),
         advance(at),
-        check(lambda world: world.end_one(DISPATCH)),
+        *(check(methodcaller("end_one", name)) for name in (DISPATCH, SETTLE)),
         append(message("b", topic)),
         advance(at + 1),
         set_back(REDELIVERY, SCHEDULE),
