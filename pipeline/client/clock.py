@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
-from pipeline.config.paths import one_spelling
+from pipeline.config.paths import place_of
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _RENEWAL_MS, _READ_MS = 3_000, 1_000
@@ -75,14 +75,14 @@ class Pace:
 
 def clock_of(root: str) -> Clock:
     """The clock by which the client works with a warehouse."""
-    return _TURNED.get(one_spelling(root)) or Clock()
+    return _TURNED.get(place_of(root)) or Clock()
 
 
 @contextmanager
 def turned(root: str, clock: Clock) -> Iterator[None]:
     """Meanwhile a clock that somebody turns is that of a warehouse, for all of this process that begins from now on."""
-    _TURNED[one_spelling(root)] = clock
+    _TURNED[place_of(root)] = clock
     try:
         yield
     finally:
-        del _TURNED[one_spelling(root)]
+        del _TURNED[place_of(root)]

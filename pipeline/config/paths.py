@@ -29,6 +29,12 @@ def one_spelling(path: str) -> str:
     return spelled.rstrip("/") or spelled
 
 
+def place_of(path: str) -> str:
+    """One text for a folder, whichever way a path leads there: links, points and schemes say nothing more."""
+    near = local_path(path)
+    return one_spelling(path) if near is None else os.path.realpath(near)
+
+
 def is_s3(path: str) -> bool:
     """Whether a path lies in a store that speaks S3."""
     return one_spelling(path).startswith("s3a://")

@@ -34,7 +34,7 @@ from pipeline.dispatch.core import expiry
 from pipeline.dispatch.core.expiry import LookUp
 from pipeline.dispatch.core.holding import Allowance, Who, counted
 from pipeline.dispatch.core.runs import at_time
-from pipeline.dispatch.core.shaping import AHEAD_MS, LONGEST_MS, Pacing, allowances, expired_until, is_open
+from pipeline.dispatch.core.shaping import AHEAD_MS, LONGEST_MS, Pacing, allowances, expired_until, is_open, next_look
 from pipeline.dispatch.core.withdrawn import UNDECIDED, Withdrawn, named
 from pipeline.dispatch.evaluator import shared
 from pipeline.dispatch.guarding import Guards
@@ -132,10 +132,10 @@ class Dispatch:
         self._guards = Guards(GuardStates(warehouse.files, warehouse.root), evaluator, folders)
         self._ahead = AHEAD_MS if self._timeline.live else 0
 
-    @property
-    def holds(self) -> bool:
-        """Whether it holds anything for which a rate, a pause or a guard has no place yet."""
-        return bool(self._backlog.waiting)
+    def next_look(self, now: Ms) -> Ms | None:
+        """When something that is held may go though nobody writes anything, ms UTC; None: a pause alone holds it."""
+        shapings = self._registry.at(self._registry.version()).shapings
+        return next_look(shapings, self._backlog.waiting, now)
 
     def has_work(self, now: Ms) -> bool:
         """Whether something that is held may be taken, at a time in ms UTC.

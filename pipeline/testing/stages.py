@@ -30,8 +30,6 @@ from pipeline.testing.schedule import Schedule
 from schemas import SUBSCRIPTIONS
 from state.units import Ms
 
-_LOOK_MS = 1_000
-"""What dispatch holds, for a rate, a pause or a guard, is looked at so often."""
 VIRTUAL = VirtualClock()
 """The stages have the instants that they are given."""
 
@@ -120,7 +118,7 @@ class Stages:
     @property
     def next_instant(self) -> int | None:
         """The next instant at which there may be something to do if nothing else happens, ms UTC; None: never."""
-        held = self.instant + _LOOK_MS if self._body(DISPATCH).holds else None
+        held = self._body(DISPATCH).next_look(self.instant)
         return min((each for each in (self.schedule.next_due, held) if each is not None), default=None)
 
     @property

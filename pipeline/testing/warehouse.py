@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import time
@@ -32,7 +33,8 @@ _SETTINGS = Settings(horizon_ms=LONGEST_HORIZON_MS, driver_rows=10_000_000)
 _HOP_MS = LONGEST_HORIZON_MS // 2
 """The clock is moved by so much at most, so that what is due later than in a year comes into the index in time."""
 _SEGMENT_MS = DAY_MS
-_EPOCH = datetime.fromtimestamp(0, UTC)
+_EPOCH, _LAST = datetime.fromtimestamp(0, UTC), datetime(2900, 1, 1, tzinfo=UTC)
+"""The times that a warehouse may have."""
 _WRITTEN = (INBOX, CONSUMER_EVENTS, COMMANDS, SUBSCRIPTIONS)
 """What programs write."""
 _LOOK_S, _PAUSE_S, _PATIENCE_S = 0.05, 0.001, 30
@@ -124,8 +126,11 @@ class VirtualWarehouse:
             BadValue: it is less than nothing, or ends in another age.
             TimeoutError, PipelineError: as for `advance_to`.
         """
-        passes = timedelta(**span)
-        self._advance("the time that passes", passes, self._clock.ms + passes // timedelta(milliseconds=1))
+        try:
+            until = self._clock.ms + timedelta(**span) // timedelta(milliseconds=1)
+        except OverflowError:
+            until = MAX_TIME + 1
+        self._advance("the time that passes", span, until)
 
     def advance_to(self, time: datetime) -> None:
         """Let time pass until an instant. What is due meanwhile comes when it is due, one instant after the other.
@@ -161,6 +166,9 @@ class VirtualWarehouse:
             if self._thread.is_alive():
                 self._thread.join()
             self._folders.close()
+            if (engine := running_engine(self.root)) is not None:
+                # Consumers that nobody closed, or that nobody has any more.
+                engine.close()
 
     def __enter__(self) -> Self:
         """Let the stages work."""
@@ -173,8 +181,8 @@ class VirtualWarehouse:
         self.close()
 
     def _advance(self, field: str, value: object, until: int) -> None:
-        if not self._clock.ms <= until <= MAX_TIME:
-            raise BadValue(field, str(value), f"from {self.now.isoformat()} on: time goes on, and not back")
+        if not self._clock.ms <= until <= _ms("time", _LAST):
+            raise BadValue(field, str(value), f"from {self.now.isoformat()} to {_LAST:%Y-%m-%d}: time does not go back")
         with self._lock:
             self._come_to_rest()
             while self._clock.ms < until:
@@ -250,6 +258,8 @@ def warehouse(start: datetime | None = None, folder: str | None = None) -> Itera
 def _ms(field: str, time: datetime) -> Ms:
     if time.tzinfo is None:
         raise BadValue(field, time.isoformat(), "a time with a zone, as in datetime(2026, 5, 1, tzinfo=UTC)")
+    if not _EPOCH <= time <= _LAST:
+        raise BadValue(field, time.isoformat(), f"{_EPOCH:%Y-%m-%d} to {_LAST:%Y-%m-%d}")
     return Ms((time - _EPOCH) // timedelta(milliseconds=1))
 
 
@@ -257,5 +267,6 @@ def _ms(field: str, time: datetime) -> Ms:
 def _empty_warehouse() -> str:
     """The folder of a warehouse just made, to be copied."""
     folder = mkdtemp(prefix="delayline-empty-")
+    atexit.register(rmtree, folder, ignore_errors=True)
     create_all(folder, _SEGMENT_MS)
     return folder

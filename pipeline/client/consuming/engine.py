@@ -69,6 +69,7 @@ class Engine:
         self._demand = threading.Event()
         self._ended = threading.Event()
         self._started = self._owes = False
+        self._threads: list[threading.Thread] = []
         self._folders: Folders | None = None
 
     @contextmanager
@@ -179,6 +180,22 @@ class Engine:
         news = self.turn()
         return self._writer.flush(at_once=True) or news
 
+    def close(self) -> None:
+        """End, whoever has consumers: what they said is appended, and the threads have ended, unless this is one.
+
+        Raises:
+            DelaylineError: what was said cannot be appended.
+        """
+        try:
+            self.remove(list(self._topic_consumers))
+        finally:
+            self._ended.set()
+            self.wake()
+            self._writer.given.set()
+            for thread in self._threads:
+                if thread is not threading.current_thread():
+                    thread.join(_IDLE_S)
+
     @property
     def is_at_rest(self) -> bool:
         """Whether its listeners are done with all that they could be given."""
@@ -196,10 +213,11 @@ class Engine:
     def start(self) -> None:
         """Turn in a thread from now on, and append in another one, until the last consumer is gone."""
         with self._lock:
-            self._started, self._ended = True, threading.Event()
+            self._started, self._ended, self._threads = True, threading.Event(), []
             for work, name in ((self._run, "delayline-consumers"), (self._writer.run, "delayline-consumer-events")):
                 thread = threading.Thread(target=self._serve, args=(work, self._ended), name=name, daemon=True)
                 end_at_exit(thread, self._ended, self._demand, self._writer.given)
+                self._threads.append(thread)
                 thread.start()
 
     def _serve(self, work: Callable[[threading.Event], None], ended: threading.Event) -> None:

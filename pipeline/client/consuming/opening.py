@@ -18,6 +18,7 @@ from pipeline.client.consuming.engine import Engine
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.topicconsumer import TopicConsumer
 from pipeline.client.exceptions import ConsumerBusy, Timeout
+from pipeline.config.paths import place_of
 from pipeline.subscriptions.policies import Policies, partition_of
 
 _ENGINES = weakref.WeakValueDictionary[tuple[int, str], Engine]()
@@ -33,7 +34,7 @@ def engine_of(root: str) -> Engine:
     Raises:
         FileNotFoundError: the folder has no warehouse.
     """
-    key = (PROCESS.pid, root)
+    key = (PROCESS.pid, place_of(root))
     with _LOCK:
         engine = _ENGINES.get(key)
         if engine is None or engine.ended:
@@ -44,7 +45,7 @@ def engine_of(root: str) -> Engine:
 
 def running_engine(root: str) -> Engine | None:
     """The engine of this process for a warehouse, if it turns consumers."""
-    engine = _ENGINES.get((PROCESS.pid, root))
+    engine = _ENGINES.get((PROCESS.pid, place_of(root)))
     return None if engine is None or engine.ended else engine
 
 

@@ -21,6 +21,8 @@ LONGEST_MS = 5_000
 SPARE, GUARDED_SPARE = 10_000, 100
 """So many positions are looked at beyond what a rate allows, since some may be withdrawn; fewer, when each of them has
 to be compared with a guard."""
+_LOOK_MS = 1_000
+"""By a clock that is turned, what is held for a rate or a guard is looked at so often."""
 _NOTHING = Allowance(0)
 
 
@@ -166,3 +168,18 @@ def _may_be_taken(
     if shaping.max_rate:
         return share.first_due <= now and pacing.budget(name, shaping.max_rate, now) > 0
     return shaping.guard is None or share.first_due <= now + ahead // 2
+
+
+def next_look(shapings: Mapping[Name, Policies], waiting: Mapping[Who, Share], now: Ms) -> Ms | None:
+    """When something that is held may go though nobody writes anything, ms UTC; None: never.
+
+    What is paused goes when it expires. For a rate or a guard it is looked at once a second.
+    """
+    looks = list[int]()
+    for (topic, name, _), share in waiting.items():
+        policies = shapings.get((topic, name), Policies())
+        if not policies.paused:
+            looks.append(now + _LOOK_MS)
+        elif policies.ttl_ms is not None:
+            looks.append(max(now, share.first_due + policies.ttl_ms + EXPIRY_MS) + 1)
+    return Ms(min(looks)) if looks else None

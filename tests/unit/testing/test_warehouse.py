@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -149,15 +150,55 @@ def test_each_client_of_the_process_has_the_time_of_its_warehouse(tmp_path: Path
     assert (tmp_path / "a" / "inbox").exists(), "a folder of one's own stays"
 
 
+def test_a_pause_takes_no_time_of_the_test_and_what_expires_meanwhile_does_not_come(world: VirtualWarehouse) -> None:
+    """A month passes at once: nothing but a resume ends a pause."""
+    client = world.client()
+    consumers = [client.subscribe("orders", name, ConsumerType.Shared) for name in ("patient", "hasty")]
+    client.set_policies("orders", "hasty", ttl_ms=60_000)
+    for each in consumers:
+        client.pause("orders", each.subscription_name())
+    client.create_producer("orders").send(b"x", deliver_after=MINUTE)
+    world.advance(days=30)
+    for each in consumers:
+        nothing(each)
+        client.resume("orders", each.subscription_name())
+    world.run_until_idle()
+    assert consumers[0].receive(5_000).data() == b"x"
+    nothing(consumers[1])
+
+
+def test_nothing_of_a_warehouse_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its consumers end with it, also those that nobody closed, however a program spells the folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "real").mkdir()
+    before = set(threading.enumerate())
+    with warehouse(START, str(tmp_path / "link" / "w")) as world:
+        client = Client(f"file://{tmp_path}/real/w")
+        consumer = client.subscribe("t", "s")
+        world.client().create_producer("t").send(b"x", deliver_after=MINUTE)
+        world.advance(minutes=1)
+        assert consumer.receive(5_000).data() == b"x"
+        del consumer
+    left = {each.name for each in set(threading.enumerate()) - before if "consumer" in each.name}
+    assert not left
+    client.close()
+
+
 def test_what_cannot_be_is_refused_with_the_reason(world: VirtualWarehouse, tmp_path: Path) -> None:
     """A folder of somebody else, a time that has passed, one without a zone."""
     (tmp_path / "inbox").mkdir()
     with pytest.raises(BadValue, match="root"), warehouse(folder=str(tmp_path)):
         pass
-    with pytest.raises(BadValue, match="time goes on"):
+    with pytest.raises(BadValue, match="time does not go back"):
         world.advance(seconds=-1)
-    with pytest.raises(BadValue, match="time goes on"):
+    with pytest.raises(BadValue, match="time does not go back"):
         world.advance_to(START - MINUTE)
+    for span in (3_000_000, 1e10):
+        with pytest.raises(BadValue, match="to 2900-01-01"):
+            world.advance(days=span)
+    with pytest.raises(BadValue, match="1970-01-01 to 2900-01-01"), warehouse(datetime(1960, 1, 1, tzinfo=UTC)):
+        pass
     with pytest.raises(BadValue, match="with a zone"):
         world.advance_to(datetime(2026, 5, 2))  # noqa: DTZ001 - that is what is refused
     with pytest.raises(BadValue, match="with a zone"), warehouse(datetime(2026, 5, 2)):  # noqa: DTZ001 - as above
