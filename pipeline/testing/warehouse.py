@@ -17,7 +17,7 @@ from typing import Any, Self, TypedDict, Unpack
 
 from pipeline.client.client import Client
 from pipeline.client.clock import Clock, turned
-from pipeline.client.consuming.opening import running_engine
+from pipeline.client.consuming.opening import end_engine, running_engine
 from pipeline.client.create import create_all
 from pipeline.config.errors import BadValue
 from pipeline.config.settings import DAY_MS, LONGEST_HORIZON_MS, Settings
@@ -166,9 +166,8 @@ class VirtualWarehouse:
             if self._thread.is_alive():
                 self._thread.join()
             self._folders.close()
-            if (engine := running_engine(self.root)) is not None:
-                # Consumers that nobody closed, or that nobody has any more.
-                engine.close()
+            # Also of consumers that nobody closed, or that nobody has any more.
+            end_engine(self.root)
 
     def __enter__(self) -> Self:
         """Let the stages work."""

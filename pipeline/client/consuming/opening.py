@@ -49,6 +49,18 @@ def running_engine(root: str) -> Engine | None:
     return None if engine is None or engine.ended else engine
 
 
+def end_engine(root: str) -> None:
+    """End the engine of this process for a warehouse, if there is one: its threads have ended when this returns.
+
+    Raises:
+        DelaylineError: what its consumers said last cannot be appended.
+    """
+    # One that has ended by itself may have threads that are about to end.
+    engine = _ENGINES.get((PROCESS.pid, place_of(root)))
+    if engine is not None:
+        engine.close()
+
+
 def open_consumer(
     engine: Engine,
     topics: Topics,
