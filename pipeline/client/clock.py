@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 from pipeline.config.paths import place_of
+from pipeline.config.wallclock import elapsed_ms
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _RENEWAL_MS, _READ_MS = 3_000, 1_000
@@ -30,11 +31,10 @@ class Clock:
 
     def __init__(self) -> None:
         self._ahead_ms = secrets.randbelow(_RENEWAL_MS)
-        self._source = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
     def now(self) -> int:
         """The clock of leases, ms: it never steps back and counts the time that the machine sleeps."""
-        return time.clock_gettime_ns(self._source) // 1_000_000 + self._ahead_ms
+        return elapsed_ms() + self._ahead_ms
 
     def timer(self) -> int:
         """The clock of timeouts of acknowledgement, ms: it never steps back either."""

@@ -23,7 +23,6 @@ from pipeline.delta.writing.batchcommits import BatchCommits
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.schedule.stage import REBUILD
 from pipeline.settle.sources import Source
-from pipeline.storage.files import Files
 from pipeline.testing.batches import Batches
 from pipeline.testing.groupstates import NO_TIMER, group_state, timer_of
 from pipeline.worker.release import RELEASE, Sent, release
@@ -51,7 +50,7 @@ class Schedule:
         """Go on where the checkpoint ends."""
         self._source = Source(warehouse, SEGMENTS, SEGMENTS.schema.names)
         self.book, self._observe = Batches(warehouse, SCHEDULE), observe
-        self._files, self._path = Files(), warehouse.path(SEGMENTS)
+        self._files, self._path = warehouse.files, warehouse.path(SEGMENTS)
         self.sinks = {table.name: Sink(warehouse, table, SCHEDULE, self.book.wrote) for table in COMMITS[SCHEDULE]}
         text = self.book.text(_STATE)
         kept = [] if text is None else json.loads(text)

@@ -24,10 +24,9 @@ from pipeline.ingest.stage import Ingest
 from pipeline.service.run import taking_in
 from pipeline.service.startup import check_batches, check_clock, check_owner, check_source
 from pipeline.settle.stage import Settle
-from pipeline.storage.files import Files
 from pipeline.testing.batches import Batches
 from pipeline.testing.schedule import Schedule
-from schemas import SUBSCRIPTIONS
+from schemas import SUBSCRIPTIONS, Table
 from state.units import Ms
 
 VIRTUAL = VirtualClock()
@@ -102,7 +101,7 @@ class Stages:
 
     def _round(self) -> bool:
         """Let each stage do a batch, if there is anything for one; whether there was for any of them."""
-        registry = newest(Files(), self.warehouse.path(SUBSCRIPTIONS), max(0, self._registry))
+        registry = self._newest(SUBSCRIPTIONS, max(0, self._registry))
         ingests, schedules = self.has_ingest or registry > self._registry, self.schedule.has_work(self.instant)
         if ingests:
             # Whoever subscribes while the clock stands is noticed all the same.
@@ -159,7 +158,7 @@ class Stages:
         """Do a batch, or the one that died again; it ends where the table ended when it was begun."""
         book = self._book(name)
         if not book.died:
-            begin, end = book.start(book.next), newest(Files(), self.warehouse.path(SOURCES[name])) + 1
+            begin, end = book.start(book.next), self._newest(SOURCES[name]) + 1
             place = max(begin.offset, (end, EVERYTHING_BEFORE))
             book.plan(Position(Ms(max(begin.instant, self.instant)), *place))
         self._body(name)(None, book.next)
@@ -168,7 +167,11 @@ class Stages:
     def _follows(self, stage: str) -> bool:
         """Whether a batch of a stage died, or its source has rows behind the last one."""
         book = self._book(stage)
-        return book.died or newest(Files(), self.warehouse.path(SOURCES[stage])) >= book.start(book.next).version
+        return book.died or self._newest(SOURCES[stage]) >= book.start(book.next).version
+
+    def _newest(self, table: Table, known: int = -1) -> int:
+        """The newest version of a table, which has the known one; -1: none is known."""
+        return newest(self.warehouse.files, self.warehouse.path(table), known)
 
     def _book(self, name: str) -> Batches:
         if name not in self._books:
@@ -187,7 +190,7 @@ class Stages:
         Raises:
             PipelineError: it is refused.
         """
-        check_restored(Files(), self.warehouse)
+        check_restored(self.warehouse.files, self.warehouse)
         if name == SETTLE:
             settle = Settle(self.warehouse, self._observe)
             check_clock(name, self.clock, settle.instant)
@@ -214,4 +217,4 @@ class Stages:
         check_owner(name, sinks, publisher, book)
         check_batches(name, sinks, publisher, book)
         source = SOURCES[name]
-        check_source(name, source.name, newest(Files(), self.warehouse.path(source)), book)
+        check_source(name, source.name, self._newest(source), book)

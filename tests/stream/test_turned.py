@@ -19,7 +19,7 @@ from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.policies import Policies
 from pipeline.testing.warehouse import warehouse
 from schemas import DELIVERIES, INBOX
-from tests.support.stream import Step, advance, append, check, message
+from tests.support.stream import Step, advance, append, check, message, void
 from tests.support.worlds import on_spark, play_here
 
 T0, MINUTE = 1_700_000_000_000, 60_000
@@ -141,10 +141,6 @@ def scripted(course: Course, play: Callable[[Sequence[Step]], object]) -> list[D
     steps += [advance(course.instants[-1] + minutes * MINUTE) for minutes in (60, 120, 240)]
     play([*steps, check(lambda world: seen.extend(deliveries(world.warehouse.root)))])
     return seen
-
-
-def void(_: object) -> None:
-    """Nothing."""
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
