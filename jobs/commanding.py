@@ -10,7 +10,7 @@ import typer
 
 from jobs.commands.durations import span_ms
 from jobs.commands.jsonform import json_line
-from jobs.commands.options import AnySubscription, AsJson, Topic, Warehouse, checked, time
+from jobs.commands.options import AnySubscription, AsJson, Key, Topic, Warehouse, Where, checked, time
 from jobs.groups import App
 from jobs.terminal import echo, tell
 
@@ -25,26 +25,14 @@ _IssuedBy = Annotated[
 _Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; kept with the command.")]
 
 
-_Key = Annotated[str | None, typer.Option("--key", "-k", help="Messages with this key.")]
-_Where = Annotated[
-    str | None,
-    typer.Option(
-        "--where",
-        metavar="SQL",
-        help="Or a condition over topic, subscription, message_key, properties, due_time, publish_time, "
-        "payload_bytes, ledger_id, entry_id, redelivery_count.",
-    ),
-]
-
-
 @app.command()
 def cancel(  # noqa: PLR0913 - a parameter is an option
     warehouse: Warehouse,
     topic: Topic,
     subscription: AnySubscription = None,
     *,
-    key: _Key = None,
-    where: _Where = None,
+    key: Key = None,
+    where: Where = None,
     dry_run: _DryRun = False,
     issued_by: _IssuedBy = None,
     reason: _Reason = None,
@@ -64,8 +52,8 @@ def reschedule(  # noqa: PLR0913 - a parameter is an option
     to: Annotated[datetime, time("--to", "When they are due; a time that has passed is now")],
     subscription: AnySubscription = None,
     *,
-    key: _Key = None,
-    where: _Where = None,
+    key: Key = None,
+    where: Where = None,
     dry_run: _DryRun = False,
     issued_by: _IssuedBy = None,
     reason: _Reason = None,
@@ -90,8 +78,8 @@ def shift(  # noqa: PLR0913 - a parameter is an option
     ],
     subscription: AnySubscription = None,
     *,
-    key: _Key = None,
-    where: _Where = None,
+    key: Key = None,
+    where: Where = None,
     dry_run: _DryRun = False,
     issued_by: _IssuedBy = None,
     reason: _Reason = None,
@@ -110,8 +98,8 @@ def release(  # noqa: PLR0913 - a parameter is an option
     topic: Topic,
     subscription: AnySubscription = None,
     *,
-    key: _Key = None,
-    where: _Where = None,
+    key: Key = None,
+    where: Where = None,
     dry_run: _DryRun = False,
     issued_by: _IssuedBy = None,
     reason: _Reason = None,

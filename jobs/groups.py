@@ -14,7 +14,7 @@ from pipeline.config.printed import print_logs
 from pipeline.config.threads import panics_raised
 
 DEBUG = "DELAYLINE_DEBUG"
-_FOLLOWING = ("consume", "receive", "run")
+_FOLLOWING = ("consume", "list", "receive", "run")
 
 
 class Commands(TyperGroup):

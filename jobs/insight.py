@@ -4,13 +4,13 @@
 import time
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from jobs.commands import options
 from jobs.commands.jsonform import json_line
-from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Topic, Warehouse
+from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Key, Topic, Warehouse, Where
 from jobs.groups import App
 from jobs.terminal import echo
 
@@ -61,13 +61,48 @@ def pending(
         echo(line)
 
 
+@app.command("list")
+def list_waiting(  # noqa: PLR0913 - a parameter is an option
+    warehouse: Warehouse,
+    topic: AnyTopic = None,
+    subscription: AnySubscription = None,
+    *,
+    key: Key = None,
+    where: Where = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="So many at most, by due time.")] = None,
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Wait for more; Ctrl-C ends it.")] = False,
+    payload: Annotated[bool, typer.Option("--payload", help="Print the payloads, too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List what waits, message by message, by due time: what a command with the same options would name."""
+    if key is not None and where is not None:
+        raise typer.BadParameter("--key and --where exclude each other")
+    from jobs.commands import listing as command
+    from jobs.commands.names import check_names
+    from pipeline.client.insight.pendingrows import pending_rows
+    from pipeline.client.insight.waiting import in_inbox
+    from pipeline.storage.arrays import python_rows
+
+    check_names(warehouse, topic, subscription)
+    form, most = command.as_json if as_json else command.line, None if follow else limit
+
+    def look() -> list[dict[str, Any]]:
+        rows = pending_rows(warehouse, topic, subscription, key=key, where=where, limit=most, payload=payload)
+        return python_rows(rows)
+
+    for row in command.listed(look, follow=follow, limit=limit):
+        echo(form(row))
+    if count := in_inbox(warehouse):
+        echo(f"{count:,} more in the inbox, not yet taken by ingest", err=True)
+
+
 @app.command()
 def trace(
     warehouse: Warehouse,
     topic: Topic,
     subscription: AnySubscription = None,
     *,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="Messages with this key.")] = None,
+    key: Key = None,
     position: options.OnePosition = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="So many messages at most, the newest.")] = 5,
     as_json: AsJson = False,

@@ -67,6 +67,16 @@ Subscription = Annotated[str, typer.Option("--subscription", "-s", help="Its nam
 AnyTopic = Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")]
 AnySubscription = Annotated[str | None, typer.Option("--subscription", "-s", help="Only this subscription.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Key = Annotated[str | None, typer.Option("--key", "-k", help="Messages with this key.")]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="SQL",
+        help="Or a condition over topic, subscription, message_key, properties, due_time, publish_time, "
+        "payload_bytes, ledger_id, entry_id, redelivery_count.",
+    ),
+]
 Position = Annotated[
     Place | None,
     typer.Option(

@@ -272,6 +272,7 @@ class Client(_Wraps[client.Client]):
     pause = _in_thread(client.Client.pause)
     resume = _in_thread(client.Client.resume)
     trace = _in_thread(client.Client.trace)
+    pending_rows = _in_thread(client.Client.pending_rows)
     get_topic_partitions = _in_thread(client.Client.get_topic_partitions)
     refresh_topics = _in_thread(client.Client.refresh_topics)
     close = _in_thread(client.Client.close)

@@ -26,7 +26,7 @@ from pipeline.client.consuming.registering import (
     registered_for,
 )
 from pipeline.client.exceptions import OperationNotSupported
-from pipeline.client.insight.trace import HowTraced, Trace, trace
+from pipeline.client.insight.looker import Looker
 from pipeline.client.message import MessageId
 from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, READER, refuse, spelled_out
 from pipeline.client.producing.limits import Bounds
@@ -52,7 +52,7 @@ _LOOK_S = 60
 """New partitions are noticed within so long."""
 
 
-class Client(SetsPolicies, Commander, Closing):
+class Client(SetsPolicies, Commander, Looker, Closing):
     """Everything that a program does with a warehouse. Every method may be called from any thread.
 
     All producers of a client share one writing thread, so a program needs one client for a warehouse.
@@ -248,25 +248,6 @@ class Client(SetsPolicies, Commander, Closing):
         if reader_listener is not None:
             made.listen(reader_listener)
         return made
-
-    @spelled_out(HowTraced)
-    def trace(self, topic: str, subscription_name: str | None = None, **how: Unpack[HowTraced]) -> list[Trace]:
-        """The history of messages with a key, the newest of them, or of the message at a position; the oldest first.
-
-        Args:
-            topic: the topic.
-            subscription_name: only what happened to this subscription; None: to all.
-            **how: see `HowTraced`.
-
-        Raises:
-            InvalidTopicName: the topic has no name.
-            BadValue: neither key nor position, or both; the limit is not positive.
-            AlreadyClosed: the client is closed.
-            NoWarehouse: the folder lacks a table.
-            ConnectError: the store does not answer.
-        """
-        with self._answering():
-            return trace(self._root, checked_topic(topic), subscription_name, **how)
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """The names of a topic's partitions; of a topic without any, its own name.

@@ -75,6 +75,7 @@ __all__ = [
     "negative_acknowledge",
     "pending",
     "pending_by_key",
+    "pending_rows",
     "release_now",
     "reschedule",
     "schema",

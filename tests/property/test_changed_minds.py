@@ -64,6 +64,7 @@ from tests.support.changed_minds import (
     Release,
     counted,
     figures,
+    listed,
     ms,
     places,
     released,
@@ -201,6 +202,11 @@ class Minds(Operators):
         event |= {"after_ms": 7 * SECOND} if kind == "nack" else {}
         append(self.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [event]))
         self.said[of] = kind
+
+    @rule(keys=KEYS, name=st.none() | st.sampled_from(NAMES))
+    def look_at_rows(self, keys: set[int], name: str | None) -> None:
+        """The rows of what waits for its first delivery are those of the model."""
+        assert listed(self.root, keys, name) == self.pending(keys, name)
 
     @rule(keys=KEYS, name=st.none() | st.sampled_from(NAMES))
     def cancel(self, keys: set[int], name: str | None) -> None:

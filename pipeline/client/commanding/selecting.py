@@ -54,7 +54,10 @@ _AGAIN = """
 """
 _CHOSEN = "SELECT ledger_id, entry_id, {due} AS due_ms FROM ({pending}) pending WHERE (\n{where}\n)"
 _EXAMPLES = "SELECT message_key FROM messages WHERE topic = {topic} AND ledger_id = {ledger} AND entry_id = {entry}"
+_TOPICS = "SELECT DISTINCT topic FROM messages ORDER BY 1"
 _NOTHING = PositionSet()
+Listeners = Mapping[Name, tuple[Incarnation, bool]]
+"""The present life of each of some subscriptions, and whether it acknowledges."""
 _DUE = "arrow_cast(due_time, 'Int64') / 1000"
 
 
@@ -109,20 +112,8 @@ def choose(root: str, topic: str, subscription: str | None, where: str, said: In
         SubscriptionNotFound: there is no such subscription, or none at all.
         BadValue: the condition cannot be followed; or ingest does not know the subscription yet.
     """
-    known, log = _listeners(root, topic, subscription), _Log(root, where)
-    # What does not ask for the subscription is the same for all of them.
-    named = re.search(r"\bsubscription\b", where, re.IGNORECASE) is not None
-    same = None if named else log.first((topic, ""))
-    found = []
-    for name, (life, ack) in sorted(known.items()):
-        of = Round(*name, life.number, 0)
-        chosen, put_off = _since(log.first(name) if same is None else same, of, life), said.moved.get(of)
-        firsts = [chosen] if put_off is None else [chosen.less(put_off.positions), log.again(name, put_off)]
-        waits = [each.latest(said.moved.get(each.of)) for each in waiting(root, name, life)] if ack else []
-        found += [each.less(log.delivered(each)) for each in firsts if len(each.ledgers)]
-        found += [log.again(name, each) for each in waits]
-    found = [each.less(said.withdrawn.get(each.of, _NOTHING)) for each in found]
-    return [each for each in found if len(each.ledgers)]
+    known = _listeners(root, topic, subscription)
+    return PendingLog(root, where).chosen(topic, known, said)
 
 
 def selection(root: str, chosen: Sequence[Chosen]) -> Selection:
@@ -145,8 +136,8 @@ def selection(root: str, chosen: Sequence[Chosen]) -> Selection:
     return Selection(counts.total(), dict(counts), min(due), max(due), examples)
 
 
-def _listeners(root: str, topic: str, subscription: str | None) -> dict[Name, tuple[Incarnation, bool]]:
-    """The present life of each subscription that is asked for, and whether it acknowledges."""
+def _listeners(root: str, topic: str, subscription: str | None) -> Listeners:
+    """The subscriptions that are asked for."""
     lines = [each for each in subscriptions(root) if each.topic == topic and subscription in (None, each.name)]
     if not lines:
         raise SubscriptionNotFound(topic, subscription or "(any)")
@@ -159,18 +150,54 @@ def _listeners(root: str, topic: str, subscription: str | None) -> dict[Name, tu
     return found
 
 
-class _Log:
-    """The messages that meet a condition, at one version of the tables."""
+class PendingLog:
+    """The messages that wait and meet a condition, at one version of the tables."""
 
     def __init__(self, root: str, where: str) -> None:
+        """Open the tables.
+
+        Args:
+            root: the warehouse.
+            where: a condition over the columns `VIEW`, in DataFusion's SQL.
+
+        Raises:
+            NoWarehouse: the folder lacks a table.
+        """
+        self._root = root
         self._deliveries, self._messages = open_table(root, DELIVERIES), open_table(root, MESSAGES)
         self._where, self._mark = where, read_mark(Files(), root)
 
-    def first(self, name: Name) -> pa.Table:
+    @property
+    def topics(self) -> list[str]:
+        """The topics that have messages."""
+        return [row["topic"] for row in query(_TOPICS, messages=self._messages)]
+
+    def chosen(self, topic: str, known: Listeners, said: InForce) -> list[Chosen]:
+        """What of a topic meets the condition, for each of some of its subscriptions that has something.
+
+        Raises:
+            NoWarehouse: the folder lacks a table.
+            BadValue: the condition cannot be followed.
+        """
+        # What does not ask for the subscription is the same for all of them.
+        named = re.search(r"\bsubscription\b", self._where, re.IGNORECASE) is not None
+        same = None if named else self._first((topic, ""))
+        found = list[Chosen]()
+        for name, (life, ack) in sorted(known.items()):
+            of = Round(*name, life.number, 0)
+            chosen, put_off = _since(self._first(name) if same is None else same, of, life), said.moved.get(of)
+            firsts = [chosen] if put_off is None else [chosen.less(put_off.positions), self._again(name, put_off)]
+            waits = [each.latest(said.moved.get(each.of)) for each in waiting(self._root, name, life)] if ack else []
+            found += [each.less(delivered(self._deliveries, each)) for each in firsts if len(each.ledgers)]
+            found += [self._again(name, each) for each in waits]
+        found = [each.less(said.withdrawn.get(each.of, _NOTHING)) for each in found]
+        return [each for each in found if len(each.ledgers)]
+
+    def _first(self, name: Name) -> pa.Table:
         """Those that are not settled, ordered by position."""
         return self._met(self._pending(name, self._mark))
 
-    def again(self, name: Name, waits: Chosen) -> Chosen:
+    def _again(self, name: Name, waits: Chosen) -> Chosen:
         """Of those that wait for a time that is not that of their message."""
         # What is open is kept below the mark, too.
         messages, count = self._pending(name, SettledMark()), waits.of.redelivery_count
@@ -178,10 +205,6 @@ class _Log:
         with relation("waiting", places) as (rows, more):
             met = self._met(_AGAIN.format(messages=messages, waiting=rows, count=count), **more)
         return waits.only(PositionSet.at(longs(met, "ledger_id"), longs(met, "entry_id")))
-
-    def delivered(self, chosen: Chosen) -> PositionSet:
-        """Which were delivered, as far as deliveries are kept."""
-        return delivered(self._deliveries, chosen)
 
     def _pending(self, name: Name, mark: SettledMark) -> str:
         texts = {"topic": quoted(name[0]), "subscription": quoted(name[1]), "due": _DUE}

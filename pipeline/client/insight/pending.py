@@ -29,13 +29,13 @@ from deltalake import DeltaTable
 from pipeline.client.commanding.inforce import Chosen, delivered
 from pipeline.client.insight.asof import CountingRule, at_instant, at_present, uncertain
 from pipeline.client.insight.waiting import held_back, in_inbox
-from pipeline.client.subscribing.lives import lives
-from pipeline.client.subscribing.subscriptions import Subscription, subscriptions
+from pipeline.client.subscribing.lives import lives_of
+from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.client.tables.relations import longs_table, relation, table_of
 from pipeline.delta.deltars import open_table, query
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import GuardStates
-from pipeline.subscriptions.incarnations import Incarnation, Name, Sought, alive
+from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark, read_mark
 from schemas import DELIVERIES, MESSAGES
@@ -175,7 +175,7 @@ def pending(
 
     Args:
         root: the warehouse.
-        topic: only of this topic.
+        topic: only of this topic, with its partitions.
         subscription: only for subscriptions of this name.
         as_of: an instant, ms UTC: count what was pending then, for the subscriptions that there are now, in their
             present lives (`pipeline.client.insight.asof`). None: now.
@@ -233,20 +233,6 @@ def pending_by_key(
     names = list(looked.counted)
     found = ((*names[row["listener"]], row["message_key"], row["messages"]) for row in rows)
     return [KeyBacklog(topic, name, key, count) for topic, name, key, count in found]
-
-
-def _since(root: str, lines: Iterable[Subscription]) -> dict[Name, Incarnation | None]:
-    """The life of each listener; None: it gets none of the ledgers there are."""
-    known = alive(lives(root))
-    return {each.named: _life(each, known.get(each.named)) for each in lines}
-
-
-def _life(line: Subscription, known: Incarnation | None) -> Incarnation | None:
-    """The life of a listener that is known; else, or when a seek asks for another one, the one that ingest begins."""
-    sought = Sought.of_text(line.start)
-    if sought is not None and (known is None or sought.life > known.number):
-        return Incarnation(sought.life, sought.ledger, line.tick_ms, sought.entry)
-    return Incarnation(0, 0, line.tick_ms) if known is None and line.start == "earliest" else known
 
 
 @dataclass(frozen=True)
@@ -333,12 +319,7 @@ class _Looked:
 def _look(root: str, wanted: tuple[str | None, str | None], as_of: int | None) -> _Looked:
     """Open everything in order, for listeners of a topic or a name."""
     deliveries, messages = open_table(root, DELIVERIES), open_table(root, MESSAGES)
-    lines = [
-        each
-        for each in subscriptions(root)
-        if all(asked in (None, has) for asked, has in zip(wanted, each.named, strict=True))
-    ]
-    since = _since(root, lines)
+    since = lives_of(root, subscriptions(root, *wanted))
     rule = at_present(root) if as_of is None else at_instant(root, as_of)
     return _Looked(deliveries, messages, since, rule, read_mark(Files(), root))
 

@@ -62,14 +62,14 @@ class Standing:
 
 
 def standings(root: str, topic: str | None = None, subscription: str | None = None) -> list[Standing]:
-    """All subscriptions, or those of a topic or a name.
+    """All subscriptions, or those of a topic with its partitions, or of a name.
 
     Raises:
         NoWarehouse: the folder lacks a table.
         CorruptBytes: a row of `cursors` cannot be read.
     """
     cursors = by_name(query(NEWEST.format(rows="t"), t=open_table(root, CURSORS)))
-    lines = [each for each in subscriptions(root) if topic in (None, each.topic) and subscription in (None, each.name)]
+    lines = subscriptions(root, topic, subscription)
     known = {each.named: cursors.get(each.named) for each in lines if each.policies.ack}
     oldest = {name: first for name, rows in known.items() if rows and (first := rows.outstanding().oldest)}
     due = _due(root, oldest)

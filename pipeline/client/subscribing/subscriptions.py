@@ -28,7 +28,7 @@ from pipeline.subscriptions.destination import same_topic
 from pipeline.subscriptions.guards import Guard
 from pipeline.subscriptions.incarnations import Name, Sought, wrong_names
 from pipeline.subscriptions.lines import RegistryLine
-from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.policies import Policies, topic_of
 from schemas import DELIVERIES, REDELIVERY, SUBSCRIPTIONS
 from state import tick_bits
 from state.buckets import MAX_TICK
@@ -257,13 +257,14 @@ def registered(root: str, topic: str, name: str) -> Subscription:
     return existing(line_of(open_table(root, SUBSCRIPTIONS), (topic, name)), (topic, name))
 
 
-def subscriptions(root: str) -> list[Subscription]:
-    """The active subscriptions, by topic and name.
+def subscriptions(root: str, topic: str | None = None, name: str | None = None) -> list[Subscription]:
+    """The active subscriptions, by topic and name; of a topic and its partitions, or of a name, when that is given.
 
     Any Delta writer may append lines. They are read as ingest reads them: those that it refuses are left out, and what
     it does not look at is given its default.
     """
-    return active(open_table(root, SUBSCRIPTIONS))
+    found = active(open_table(root, SUBSCRIPTIONS))
+    return [each for each in found if topic in (None, each.topic, topic_of(each.topic)) and name in (None, each.name)]
 
 
 def active(registry: DeltaTable, whose: str = "TRUE") -> list[Subscription]:

@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pipeline.client.insight.pendingrows import pending_rows
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadSetting
 from pipeline.delta.properties import PROPERTIES
@@ -23,6 +24,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.files import Files
 from pipeline.subscriptions.registry import Registry
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, SUBSCRIPTIONS, TABLES, Table
+from tests.support.client import message_row, put
 from tests.support.rows import T0, messages, rows_of
 from tests.support.spark import session
 from tests.support.stream import empty_warehouse
@@ -151,6 +153,19 @@ def test_lateness_is_from_the_bucket_to_the_commit_that_showed_it(spark: SparkSe
     found = lateness(warehouse)
     assert {row["entry_id"]: row["late_ms"] for row in found.collect()} == wanted
     assert "payload" not in found.columns
+
+
+def test_spark_takes_the_rows_of_what_waits(spark: SparkSession, folder: str) -> None:
+    """As on the page: any engine asks them by SQL."""
+    subscribe(copytree(empty_warehouse(300_000), folder), Subscription("t", "s", start="earliest"))
+    put(folder, MESSAGES, *({**message_row(1, each, each * 40_000), "properties": [("a", "b")]} for each in range(3)))
+    rows = spark.createDataFrame(pending_rows(folder, payload=True))
+    rows.createOrReplaceTempView("pending_rows")
+    minutes = (
+        "SELECT date_trunc('MINUTE', due_time) AS minute, count(*) AS messages FROM pending_rows GROUP BY 1 ORDER BY 1"
+    )
+    assert [row["messages"] for row in spark.sql(minutes).collect()] == [2, 1]
+    assert rows.collect()[0]["properties"] == {"a": "b"}
 
 
 def test_a_version_of_the_registry_can_be_read_however_old_it_is(spark: SparkSession, folder: str) -> None:
