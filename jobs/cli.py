@@ -18,6 +18,7 @@ import typer
 from jobs import commanding, consuming, importing, insight
 from jobs.commands import options
 from jobs.commands.durations import UNITS_MS
+from jobs.commands.extras import need
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
 from jobs.commands.policies import stated
 from jobs.commands.values import pairs
@@ -236,6 +237,7 @@ def run(
     make: Annotated[bool, typer.Option("--init", help="Make the warehouse if it is not there.")] = False,
 ) -> None:
     """Run all stages here, on the live clock, until Ctrl-C, SIGTERM or `delayline stop`. Needs Java 17."""
+    need("spark")
     from jobs.commands import run as command
 
     command.run(warehouse, profile or command.PROFILE, _stamped, make=make)
@@ -261,6 +263,7 @@ def replay(
     The input has the columns of the inbox; a row enters when the clock passes its publish_time. Call it again after a
     crash with the same options, and it goes on where it was.
     """
+    need("spark")
     from jobs.commands import replay as command
     from jobs.commands.run import PROFILE
     from pipeline.service.replay import ReplayClock
@@ -294,6 +297,7 @@ def rebuild(
     ] = False,
 ) -> None:
     """Let stages that are stopped go on from what the tables say, on new checkpoints. Needs Java 17."""
+    need("spark")
     from jobs.commands import rebuild as command
 
     for line in command.run(warehouse, stage.value, reset_clock=reset_clock):
@@ -313,6 +317,7 @@ def demo(
     live: Annotated[bool, typer.Option("--live/--no-live", help="Begin with a minute on the live clock.")] = True,
 ) -> None:
     """Show it: a minute live, then the New York flights of 2013 in minutes, checked. Needs Java 17."""
+    need("spark", "demo")
     from jobs.commands import demo as command
 
     command.run(command.Choices(output, count, step, live), echo_lines)

@@ -11,7 +11,11 @@ _READ_ONLY = os.strerror(errno.EROFS)
 
 
 def explain(error: Exception) -> tuple[int, str]:
-    """Exit code and line for an error. A value that is out of range is a matter of usage, anything else a failure."""
+    """Exit code and line for an error.
+
+    A value that is out of range is a matter of usage, and so is a command that is not installed; all else is a failure.
+    """
+    from jobs.commands.extras import ExtraMissing  # noqa: PLC0415 - as the next ones
     from pipeline.config import s3  # noqa: PLC0415 - loads pyarrow, and only a failure needs it
     from pipeline.config.errors import BadSetting, BadValue  # noqa: PLC0415 - the same
     from state import DelaylineError, InvalidArgument, OutOfRange  # noqa: PLC0415 - the same
@@ -23,7 +27,7 @@ def explain(error: Exception) -> tuple[int, str]:
         error = earlier if isinstance(earlier, DelaylineError) else error
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = next(iter(lines), "")
-    if isinstance(error, BadValue | BadSetting | InvalidArgument | OutOfRange):
+    if isinstance(error, BadValue | BadSetting | ExtraMissing | InvalidArgument | OutOfRange):
         return USAGE, text
     if isinstance(error, DelaylineError):
         return FAILED, text

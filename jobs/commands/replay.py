@@ -101,7 +101,7 @@ def read(spark: SparkSession, source: str) -> DataFrame:
         BadInput: it has columns that the inbox lacks, or no topic; or it is of another form.
     """
     frame = _READERS[form_of(source)](spark, source)
-    known = INBOX.schema.names
+    known = INBOX.columns.names
     for name in frame.columns:
         if name not in known:
             raise BadInput("column", name, ", ".join(known))

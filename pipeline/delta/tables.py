@@ -140,7 +140,7 @@ def grown(table: Table, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
     None when it lacks none. What else is there stays.
     """
     schema = json.loads(metadata["schemaString"])
-    contract, fields = json.loads(table.schema.json())["fields"], list(schema["fields"])
+    contract, fields = json.loads(table.columns.json())["fields"], list(schema["fields"])
     missing = [each for each in contract if each["nullable"] and each["name"] not in _names(fields)]
     for each in missing:
         place = _names(contract).index(each["name"])

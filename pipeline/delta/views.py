@@ -60,5 +60,5 @@ def lateness(warehouse: Warehouse) -> DataFrame:
 
 
 def _source_row(table: schemas.Table) -> Column:
-    columns = [name for name in table.schema.names if name not in ("reason", "rejected_at", "batch_id")]
+    columns = [name for name in table.columns.names if name not in ("reason", "rejected_at", "batch_id")]
     return F.to_json(F.struct(*columns)).alias("source")

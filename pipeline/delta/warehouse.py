@@ -108,7 +108,7 @@ class Warehouse:
         found = [each for each in found if (each["version"], each["path"]) not in left]
         if not found:
             return self.spark.createDataFrame([], table.schema)
-        return TableFiles(self.spark, self.path(table)).frame(found).select(*table.schema.names)
+        return TableFiles(self.spark, self.path(table)).frame(found).select(*table.columns.names)
 
     def files_between(
         self, table: Table, begin: Position, end: Position, most: int, left: Collection[Place] = ()

@@ -89,7 +89,7 @@ class Closed:
             few = self.frame(ledgers).limit(settings.driver_rows + 1).toArrow()
             if few.num_rows > settings.driver_rows:
                 raise NotInDriver(SIZE)
-            return few.cast(arrow_schema(CLOSED.schema))
+            return few.cast(arrow_schema(CLOSED.columns))
         paths = [self._log.readable(path) for path, has in held.items() if any(map(has.meets, ledgers))]
         here = [path for path in paths if path is not None]
         if len(here) < len(paths):

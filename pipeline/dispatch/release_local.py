@@ -183,7 +183,7 @@ class LocalRelease:
         known = {name: _taken(self.matches.messages.rows, name, message) for name in _OF_MESSAGE}
         known |= {name: texts.column(name) for name in TEXTS}
         known |= {"batch_id": pa.repeat(batch_id, last - first), "sequence": pa.array(np.arange(first, last) + 1)}
-        schema, run = arrow_schema(DELIVERIES.schema), self.matches.run[self.matches.found[first:last]]
+        schema, run = arrow_schema(DELIVERIES.columns), self.matches.run[self.matches.found[first:last]]
         columns = [known[name] if name in known else _taken(self.runs, name, run) for name in schema.names]
         return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
 

@@ -142,7 +142,7 @@ def still_open(wanted: DataFrame, closed: DataFrame) -> DataFrame:
 
 def of_names(redelivery: DataFrame, names: Iterable[Name]) -> tuple[pa.Table, DataFrame]:
     """The runs of some subscriptions, and the others."""
-    columns, keys = REDELIVERY.schema.names, ["topic", "subscription"]
+    columns, keys = REDELIVERY.columns.names, ["topic", "subscription"]
     named = F.broadcast(redelivery.sparkSession.createDataFrame(list(names), "topic string, subscription string"))
     own = redelivery.join(named, keys, "left_semi").select(*columns).toArrow()
     return own.cast(arrow_schema(REDELIVERY.columns)), redelivery.join(named, keys, "left_anti").select(*columns)
@@ -172,7 +172,7 @@ def withdrawn_rows(gone: DataFrame, batch_id: int) -> DataFrame:
     # Only what does not meet a guard has these columns.
     lacking = [REJECTED_DISPATCH.schema[name] for name in GUARDED if name not in gone.columns]
     columns |= {field.name: F.lit(None).cast(field.dataType) for field in lacking}
-    return gone.withColumns(columns).select(*REJECTED_DISPATCH.schema.names)
+    return gone.withColumns(columns).select(*REJECTED_DISPATCH.columns.names)
 
 
 def join(
@@ -222,7 +222,7 @@ def delivery_rows(
     """
     ordered = in_order(joined, [*cut, *columns_of(ORDER)], count, tasks, small)
     numbers = {"sequence": F.col(NUMBER) + 1, "batch_id": F.lit(batch_id)}
-    return ordered.withColumns(numbers).select(*DELIVERIES.schema.names, *cut)
+    return ordered.withColumns(numbers).select(*DELIVERIES.columns.names, *cut)
 
 
 def missing(wanted: DataFrame, joined: DataFrame, instant: int, batch_id: int) -> DataFrame:

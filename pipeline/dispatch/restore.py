@@ -214,7 +214,7 @@ def holds_refused(warehouse: Warehouse, refused: Commit, begin: Offset, most: in
     """
     if not newest(warehouse.files, warehouse.path(HELD)):
         return False
-    rows = frame_of(warehouse, HELD, REDELIVERY.schema.names, most=most)
+    rows = frame_of(warehouse, HELD, REDELIVERY.columns.names, most=most)
     held = rows.toArrow().cast(arrow_schema(REDELIVERY.columns))
     _, gone = said(warehouse, refused.owner, refused.batch, begin).split_withdrawn(held)
     return bool(gone.num_rows)
@@ -290,7 +290,7 @@ class _Restoring:
             lacking = lacking.join(rows.withColumnRenamed("entry_id", "first_entry").select(keys), keys, "left_anti")
         # Below the mark all was delivered, and deliveries may be deleted. It is read after the tables.
         mark = read_mark(self._files, self._warehouse.root)
-        return lacking.where(f"NOT {_below(mark)}").select(REDELIVERY.schema.names).toArrow()
+        return lacking.where(f"NOT {_below(mark)}").select(REDELIVERY.columns.names).toArrow()
 
     def _first_due(self, wanted: RestoreScope) -> int:
         """When the first of what may be wanted was due, ms UTC."""
@@ -313,13 +313,13 @@ class _Restoring:
 
     def _rows(self, table: Table, where: str = "true", version: int | None = None) -> DataFrame:
         """What some rows of a table tell of positions; the columns of `redelivery`, and what names a single one."""
-        columns = [name for name in table.schema.names if name in (*REDELIVERY.schema.names, "entry_id")]
+        columns = [name for name in table.columns.names if name in (*REDELIVERY.columns.names, "entry_id")]
         return frame_of(self._warehouse, table, columns, version, where, self._settings.driver_rows)
 
 
 def _numbered(runs: DataFrame) -> DataFrame:
     """A row for each position of runs in the columns of `redelivery`, with its round."""
-    return positions(runs.select(REDELIVERY.schema.names)).withColumn(_NUMBER, F.expr(ROUND))
+    return positions(runs.select(REDELIVERY.columns.names)).withColumn(_NUMBER, F.expr(ROUND))
 
 
 def _from(since_ms: int, column: str) -> str:

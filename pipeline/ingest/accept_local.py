@@ -23,7 +23,7 @@ from pipeline.storage.texts import refused_texts
 from schemas import INBOX, MESSAGES
 from state.units import us
 
-INBOX_ROWS = arrow_schema(INBOX.schema)
+INBOX_ROWS = arrow_schema(INBOX.columns)
 """The columns of the inbox."""
 NO_ROWS = Gathered.of(INBOX, INBOX_ROWS.empty_table())
 
@@ -87,7 +87,7 @@ class LocalBatch:
         """Rows of `messages`, in pieces that shall be files: dense in the order of `rules.in_order`."""
         rows, first = self.accepted.take(pa.array(in_order(self.accepted))), 0
         for piece in self._pieces(rows, settings.share(rows.num_rows)):
-            made, names = message_columns(piece, first, self.terms), MESSAGES.schema.names
+            made, names = message_columns(piece, first, self.terms), MESSAGES.columns.names
             columns = [made[name] if name in made else piece.column(name) for name in names]
             yield pa.Table.from_arrays(columns, names=names)
             first += piece.num_rows

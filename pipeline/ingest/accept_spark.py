@@ -110,7 +110,7 @@ def message_rows(numbered: DataFrame, terms: Terms) -> DataFrame:
         "entry_id": F.pmod(NUMBER, F.lit(terms.entries)),
         "batch_id": F.lit(terms.batch_id),
     }
-    return numbered.select(*(made[name].alias(name) if name in made else name for name in MESSAGES.schema.names))
+    return numbered.select(*(made[name].alias(name) if name in made else name for name in MESSAGES.columns.names))
 
 
 def rejected_rows(rejected: DataFrame, now: int, batch_id: int) -> DataFrame:

@@ -87,7 +87,7 @@ class Changes:
         added, removed = (_hashed(self._rows(each)) for each in (change.added, change.removed))
         fresh, gone = _less(added, removed), _less(removed, added)
         new = fresh.join(gone.select(*change.keys).distinct(), list(change.keys), "left_anti")
-        return new.withColumn("arrival_commit", F.lit(change.version)).select(*INBOX.schema.names, *ARRIVAL)
+        return new.withColumn("arrival_commit", F.lit(change.version)).select(*INBOX.columns.names, *ARRIVAL)
 
     def _rows(self, files: Iterable[Mapping[str, Any]]) -> DataFrame:
         rows = self._warehouse.spark.read.schema(INBOX.schema).parquet(
@@ -112,7 +112,7 @@ def refused(changes: Iterable[Change], separated: Iterable[int], files: Iterable
         _LOG.warning("%s: version %d: %r is left out: %s", INBOX.name, each.version, each.path, each.text)
         said = {"version": str(each.version), "file": _text(each.path), "problem": each.text, "remedy": _AGAIN}
         rows.append({"reason": each.reason, "properties": said})
-    return pa.Table.from_pylist(rows, schema=arrow_schema(INBOX.schema).append(pa.field("reason", pa.string())))
+    return pa.Table.from_pylist(rows, schema=arrow_schema(INBOX.columns).append(pa.field("reason", pa.string())))
 
 
 def _text(path: str) -> str:
@@ -128,6 +128,6 @@ def _less(rows: DataFrame, others: DataFrame) -> DataFrame:
 
 
 def _hashed(rows: DataFrame) -> DataFrame:
-    columns = [F.col(name) for name in INBOX.schema.names if name not in ("properties", "payload")]
+    columns = [F.col(name) for name in INBOX.columns.names if name not in ("properties", "payload")]
     entries = F.array_sort(F.map_entries("properties")).alias("properties")
     return rows.withColumn(_HASH, F.sha2(F.to_json(F.struct(*columns, entries, F.sha2("payload", 256))), 256))

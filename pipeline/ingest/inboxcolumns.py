@@ -19,7 +19,7 @@ def check_columns(head: Head) -> None:
         InboxColumn: one of ours is gone, or has another type.
     """
     found = {each["name"]: _type(each) for each in json.loads(head.metadata["schemaString"])["fields"]}
-    wanted = {each["name"]: _type(each) for each in json.loads(INBOX.schema.json())["fields"]}
+    wanted = {each["name"]: _type(each) for each in json.loads(INBOX.columns.json())["fields"]}
     for name, kind in wanted.items():
         if found.get(name) != kind:
             raise InboxColumn(name, found.get(name), kind)

@@ -352,7 +352,7 @@ class Ingest:
         without = [uri_name(file["path"]) for change in changes for file in change.added]
         if without:
             inbox = inbox.where(~F.col("arrival_file").isin(without))
-        return in_order_of_arrival(inbox, commits).select(*INBOX.schema.names, *ARRIVAL)
+        return in_order_of_arrival(inbox, commits).select(*INBOX.columns.names, *ARRIVAL)
 
     def _plan(self, start: Position, end: Position, changes: Sequence[Change]) -> Plan:
         """A plan for a batch of which nothing is written yet. What is loaded only grows, whatever the settings say."""

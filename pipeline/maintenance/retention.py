@@ -289,7 +289,7 @@ def _gone_by_log(rows: Expired, file: Mapping[str, Any]) -> int | None:
 def _is_sifted(table: Rewriting, rows: Expired) -> bool:
     """Whether rows of a table are looked at as arrays, one by one."""
     needed = {_BATCH} if rows.look is not None else {_BATCH, _LEDGER, *rows.limits} if rows.limits else {""}
-    return table.folder is not None and needed <= set(table.table.schema.names)
+    return table.folder is not None and needed <= set(table.table.columns.names)
 
 
 def _counted(old: DataFrame, table: schemas.Table) -> dict[str, int]:

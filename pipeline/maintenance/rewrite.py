@@ -168,7 +168,7 @@ class Rewriting:
 def _is_known(table: Table, log: TableLog) -> bool:
     """Whether a table has the columns of its contract and no others."""
     found = json.loads(log.head().metadata["schemaString"])["fields"]
-    wanted = json.loads(table.schema.json())["fields"]
+    wanted = json.loads(table.columns.json())["fields"]
     return [(each["name"], each["type"]) for each in found] == [(each["name"], each["type"]) for each in wanted]
 
 
@@ -179,7 +179,7 @@ def _as_they_are(table: Table, paths: Sequence[str]) -> Iterator[pa.Table]:
 
 def pieces(table: Table, rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Rows in pieces of which each becomes a file: they may unfold to far more than the files have they come from."""
-    held, size = [arrow_schema(table.schema).empty_table()], 0
+    held, size = [arrow_schema(table.columns).empty_table()], 0
     for few in rows:
         held.append(few)
         size += few.nbytes
@@ -276,7 +276,7 @@ class Expired:
             if self.look.always is not None:
                 flags |= self.look.always(rows).to_numpy(zero_copy_only=False)
             return flags, np.zeros(len(flags), np.bool_)
-        ends = _RUN if _ENTRY not in self.table.schema.names else (_ENTRY, _ENTRY)
+        ends = _RUN if _ENTRY not in self.table.columns.names else (_ENTRY, _ENTRY)
         more = ("topic", "due_time") if self.exempt.topics else ()
         rows = group.read(sorted({*self.limits, *ends, _LEDGER, _BATCH, *more}))
         old = ~np.isin(longs(rows, _BATCH), list(self.batches))
@@ -329,7 +329,7 @@ def rest(table: Rewriting, expired: Expired, partly: Sequence[str]) -> Iterator[
 def _staying(table: Rewriting, expired: Expired, partly: Sequence[str]) -> Iterator[pa.Table]:
     for group in _groups(table, partly):
         old, stays = expired.of(group)
-        yield from group.take(table.table.schema.names, np.flatnonzero(~old | stays))
+        yield from group.take(table.table.columns.names, np.flatnonzero(~old | stays))
 
 
 def _groups(table: Rewriting, paths: Sequence[str]) -> Iterator[RowGroup]:

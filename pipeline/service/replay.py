@@ -90,7 +90,7 @@ def entering(messages: DataFrame, course: ReplayClock) -> DataFrame:
     steps = F.call_function("div", after + step - 1, step)
     number = F.when(after > 0, F.least(steps, F.lit(len(course) - 1))).otherwise(0)
     in_time = F.col("publish_time").isNull() | (after <= (course.last - course.first) * 1_000)
-    return messages.where(in_time).select(*INBOX.schema.names, number.alias(_NUMBER))
+    return messages.where(in_time).select(*INBOX.columns.names, number.alias(_NUMBER))
 
 
 class Producer:

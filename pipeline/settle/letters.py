@@ -116,7 +116,7 @@ def _plain(field: pa.Field) -> pa.Field:
     return field.with_type(_TEXTS if pa.types.is_map(field.type) else kind or field.type)
 
 
-_PLAIN = pa.schema([_plain(field) for field in arrow_schema(INBOX.schema)])
+_PLAIN = pa.schema([_plain(field) for field in arrow_schema(INBOX.columns)])
 _CAUSE = CAUSE.encode()
 
 
@@ -293,10 +293,10 @@ def _pieces(rows: Iterable[dict[str, Any]]) -> Iterator[pa.Table]:
         piece.append(row)
         size += _ROW_BYTES + len(row["payload"] or b"") + sum(len(value or "") for _, value in row["properties"])
         if size >= _PIECE_BYTES:
-            yield pa.Table.from_pylist(piece, schema=arrow_schema(INBOX.schema))
+            yield pa.Table.from_pylist(piece, schema=arrow_schema(INBOX.columns))
             piece, size = [], 0
     if piece:
-        yield pa.Table.from_pylist(piece, schema=arrow_schema(INBOX.schema))
+        yield pa.Table.from_pylist(piece, schema=arrow_schema(INBOX.columns))
 
 
 def _chosen(rows: pa.Table, topic: str, wanted: Mapping[int, BitMap]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -76,7 +76,7 @@ class Settle:
         self._files = warehouse.files
         self._registry, self._presence = Registry(warehouse), PresentIncarnations(warehouse)
         self._sources = {
-            CONSUMER_EVENTS.name: Source(warehouse, CONSUMER_EVENTS, CONSUMER_EVENTS.schema.names),
+            CONSUMER_EVENTS.name: Source(warehouse, CONSUMER_EVENTS, CONSUMER_EVENTS.columns.names),
             REDELIVERY.name: Source(warehouse, REDELIVERY, RELEASED),
             COMMANDS.name: Source(warehouse, COMMANDS, READ),
             REJECTED_DISPATCH.name: Source(warehouse, REJECTED_DISPATCH, _REFUSED),

@@ -40,7 +40,7 @@ _FILES, _REPLACED = 64, 2
 when so many have come, and at the first batch."""
 _PIECE_BYTES = 64 << 20
 """Of the rows of a file."""
-_SCHEMA = arrow_schema(CURSORS.schema)
+_SCHEMA = arrow_schema(CURSORS.columns)
 _NOTHING_SENT: Mapping[str, int] = {}
 
 

@@ -226,7 +226,7 @@ class InboxRows:
             "properties": F.when(missing, properties).otherwise(F.col("properties")),
             "deliver_after_ms": F.when(missing, F.lit(REFUSED_MS)).otherwise(F.col("deliver_after_ms")),
         }
-        return found.withColumns(marked).select(*INBOX.schema.names)
+        return found.withColumns(marked).select(*INBOX.columns.names)
 
     def refused(self, spark: SparkSession, problems: Sequence[str]) -> DataFrame:
         """Rows that ingest lists in `rejected_ingest`, one for each problem."""

@@ -48,7 +48,7 @@ class Schedule:
 
     def __init__(self, warehouse: Warehouse, observe: Observer) -> None:
         """Go on where the checkpoint ends."""
-        self._source = Source(warehouse, SEGMENTS, SEGMENTS.schema.names)
+        self._source = Source(warehouse, SEGMENTS, SEGMENTS.columns.names)
         self.book, self._observe = Batches(warehouse, SCHEDULE), observe
         self._files, self._path = warehouse.files, warehouse.path(SEGMENTS)
         self.sinks = {table.name: Sink(warehouse, table, SCHEDULE, self.book.wrote) for table in COMMITS[SCHEDULE]}

@@ -17,8 +17,8 @@ SAME = ("topic", "subscription", "life", "tick_ms", "instant", "redelivery_count
 """What all runs of an answer have in common."""
 DUE = "due"
 """The cause of what is released for the first time, by the schedule."""
-RUN = arrow_schema(REDELIVERY.schema)
-_REFUSED = arrow_schema(REJECTED_SCHEDULE.schema)
+RUN = arrow_schema(REDELIVERY.columns)
+_REFUSED = arrow_schema(REJECTED_SCHEDULE.columns)
 _ROW_BYTES, _MOST_BYTES = 100, 128 << 20
 """Bytes of a row of `redelivery` beside its texts, and of the rows that are made at once."""
 

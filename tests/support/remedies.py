@@ -131,6 +131,8 @@ TRIED: Mapping[str, Tests] = {
     "ColumnsChanged": _COLUMN,
     "CursorUnreadable": _HEALED,
     "DoesNotAcknowledge": "unit/jobs/test_consuming.py::test_a_subscription_that_does_not_acknowledge_is_not_consumed",
+    "ExtraMissing": "unit/house/test_extras.py::"
+    "test_a_command_goes_on_when_what_it_lacks_is_installed_and_the_demo_says_it_first",
     "FolderTaken": f"{_STAGES}test_the_demo_writes_into_no_folder_that_holds_something",
     "ForeignOwner": (_LOST, _PUT_BACK),
     "InboxColumn": ("stream/test_foreign_commits.py::test_a_column_of_another_type_is_named_and_restored", _COLUMNS[1]),

