@@ -61,6 +61,27 @@ def pending(
         echo(line)
 
 
+@app.command()
+def status(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
+    """Tell how it stands: the job, what waits, subscriptions, what was rejected, and what the doctor says."""
+    from jobs.commands import status as command
+
+    seen = command.look(warehouse, time.time_ns() // 1_000_000)
+    for line in [command.as_json(seen)] if as_json else command.report(seen):
+        echo(line)
+
+
+@app.command()
+def topics(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
+    """List topics: their partitions and subscriptions, how many messages they hold, and how many of these wait."""
+    from jobs.commands import topics as command
+    from pipeline.client.insight.topics import topics as look
+
+    found = look(warehouse)
+    for line in [command.as_json(found)] if as_json else command.report(found):
+        echo(line)
+
+
 @app.command("list")
 def list_waiting(  # noqa: PLR0913 - a parameter is an option
     warehouse: Warehouse,

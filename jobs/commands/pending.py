@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from jobs.commands.durations import UNITS_MS, spell
 from jobs.commands.jsonform import json_line, record
 from jobs.commands.values import iso
-from pipeline.client.insight.pending import Backlog, KeyBacklog, Pending
+from pipeline.client.insight.pending import Backlog, KeyBacklog, Pending, first_due
 from pipeline.config.printed import printable
 
 _BARS, _WIDTH = 12, 40
@@ -33,8 +33,7 @@ def by_topic(found: Pending, now_ms: int) -> Iterator[str]:
     """A line a topic: what is pending for all its subscriptions together."""
     topics = {each.topic: [other for other in found.backlogs if other.topic == each.topic] for each in found.backlogs}
     for topic, mine in topics.items():
-        next_due = min((each.next_due for each in mine if each.next_due is not None), default=None)
-        yield _counted(printable(topic), sum(each.count for each in mine), next_due, now_ms)
+        yield counted(printable(topic), sum(each.count for each in mine), first_due(mine), now_ms)
     yield from _besides(found)
 
 
@@ -96,10 +95,11 @@ def _line(backlog: Backlog, now_ms: int) -> str:
     more += ", paused" if backlog.paused else ""
     if backlog.held and backlog.held_ms is not None:
         more += f", the last one in {spell(backlog.held_ms)} at {backlog.max_rate:,} a second"
-    return _counted(name, backlog.count, backlog.next_due, now_ms) + more
+    return counted(name, backlog.count, backlog.next_due, now_ms) + more
 
 
-def _counted(name: str, count: int, next_due: int | None, now_ms: int) -> str:
+def counted(name: str, count: int, next_due: int | None, now_ms: int) -> str:
+    """How much is pending under a name, and when the first of it is due."""
     if next_due is None:
         return f"{name}  nothing pending"
     left = next_due - now_ms

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
+from jobs.commands.columns import in_columns
 from jobs.commands.durations import spell
 from jobs.commands.jsonform import json_line, record
 from jobs.commands.values import iso
@@ -20,7 +21,7 @@ def report(found: Sequence[Standing], backlog: Pending, now_ms: int) -> Iterator
         yield "No active subscription."
         return
     counts = _counts(backlog)
-    yield from _table(_HEADS, [_row(each, counts, now_ms) for each in found])
+    yield from in_columns(_HEADS, [_row(each, counts, now_ms) for each in found])
     for each in found:
         error = _of(each, counts).guard_error
         if error is not None:
@@ -29,8 +30,13 @@ def report(found: Sequence[Standing], backlog: Pending, now_ms: int) -> Iterator
 
 def as_json(found: Sequence[Standing], backlog: Pending) -> str:
     """The same for scripts; what is not known is null."""
+    return json_line(records(found, backlog))
+
+
+def records(found: Sequence[Standing], backlog: Pending) -> list[dict[str, object]]:
+    """What JSON has of each subscription."""
     counts = _counts(backlog)
-    return json_line([_fields(each, counts) for each in found])
+    return [_fields(each, counts) for each in found]
 
 
 def consumers(found: Sequence[Standing], settled_ms: int | None) -> Iterator[str]:
@@ -38,7 +44,7 @@ def consumers(found: Sequence[Standing], settled_ms: int | None) -> Iterator[str
     rows = [row for each in found if each.slots for row in _shares(each)]
     if settled_ms is not None:
         yield f"By the last batch of settle, {iso(settled_ms)}:"
-    yield from _table(_CONSUMERS, rows) if rows else ["No consumer."]
+    yield from in_columns(_CONSUMERS, rows) if rows else ["No consumer."]
 
 
 def consumers_json(found: Sequence[Standing], settled_ms: int | None) -> str:
@@ -119,10 +125,3 @@ def _name(each: Standing) -> str:
 
 def _number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows in columns."""
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    for row in (heads, *rows):
-        yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

@@ -273,6 +273,7 @@ class Client(_Wraps[client.Client]):
     resume = _in_thread(client.Client.resume)
     trace = _in_thread(client.Client.trace)
     pending_rows = _in_thread(client.Client.pending_rows)
+    topics = _in_thread(client.Client.topics)
     get_topic_partitions = _in_thread(client.Client.get_topic_partitions)
     refresh_topics = _in_thread(client.Client.refresh_topics)
     close = _in_thread(client.Client.close)

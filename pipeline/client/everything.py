@@ -50,6 +50,7 @@ from pipeline.client.exceptions import (
 from pipeline.client.insight.facts import Step
 from pipeline.client.insight.pending import Backlog, KeyBacklog, Pending, pending, pending_by_key
 from pipeline.client.insight.pendingrows import pending_rows
+from pipeline.client.insight.topics import TopicState, topics
 from pipeline.client.insight.trace import MessageState, Trace, trace
 from pipeline.client.message import Message, MessageId
 from pipeline.client.producing.inbox import Message as OutgoingMessage

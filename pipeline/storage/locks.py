@@ -85,6 +85,25 @@ class StageLock:
             self._file = None
 
 
+def holder(stage: str, folder: str) -> int | None:
+    """The process on this machine that holds the lock of a stage; None: none does, or nobody can tell.
+
+    It looks at what the kernel lists: whoever took the lock to find out would be in the way of a start.
+    """
+    here = local_path(folder)
+    if here is None:
+        return None
+    try:
+        file = here / f"{stage}.lock"
+        wanted, process = str(file.stat().st_ino), file.read_text(encoding="ascii").strip()
+        lines = [line.split() for line in Path("/proc/locks").read_text(encoding="ascii").splitlines()]
+    except OSError:
+        return None
+    # `1: FLOCK  ADVISORY  WRITE 30080 fe:00:9987272 0 EOF`
+    held = any(each[1] == "FLOCK" and process in each and each[-3].endswith(f":{wanted}") for each in lines)
+    return int(process) if held else None
+
+
 @cache
 def _say_once(folder: Path, reason: str) -> None:
     _LOG.warning("%s is on a file system without locks (%s): start each stage in one process only", folder, reason)

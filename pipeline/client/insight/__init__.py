@@ -1,3 +1,3 @@
 """What users look at: what is pending, now or at an instant, how subscriptions stand, and the history of a message."""
 
-__all__ = ["facts", "looker", "pending", "pendingrows", "prospect", "standing", "trace", "waiting"]
+__all__ = ["facts", "job", "looker", "pending", "pendingrows", "prospect", "standing", "topics", "trace", "waiting"]

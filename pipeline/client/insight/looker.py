@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from pipeline.client.checks import Opened, checked_topic
 from pipeline.client.insight.pendingrows import HowListed, pending_rows
+from pipeline.client.insight.topics import TopicState, topics
 from pipeline.client.insight.trace import HowTraced, Trace, trace
 from pipeline.client.options import spelled_out
 
@@ -33,6 +34,17 @@ class Looker(Opened):
         """
         with self._answering():
             return trace(self._root, checked_topic(topic), subscription_name, **how)
+
+    def topics(self) -> list[TopicState]:
+        """All topics, by name: their partitions and subscriptions, how many messages they hold, and how many wait.
+
+        Raises:
+            AlreadyClosed: the client is closed.
+            NoWarehouse: the folder lacks a table.
+            ConnectError: the store does not answer.
+        """
+        with self._answering():
+            return topics(self._root)
 
     @spelled_out(HowListed)
     def pending_rows(

@@ -195,6 +195,11 @@ def pending(
     return Pending(tuple(_backlogs(looked)), 0, versions, unknown)
 
 
+def first_due(backlogs: Iterable[Backlog]) -> int | None:
+    """When the first of what is pending is due, ms UTC; None: nothing is pending."""
+    return min((each.next_due for each in backlogs if each.next_due is not None), default=None)
+
+
 def shaped(root: str, backlogs: Iterable[Backlog], lives: Mapping[Name, Incarnation]) -> Iterator[Backlog]:
     """Backlogs with what is held of each, and why."""
     held, lines = held_back(root), {each.named: each.policies for each in subscriptions(root)}

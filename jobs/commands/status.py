@@ -1,0 +1,132 @@
+"""`delayline status`: how a warehouse stands, on one screen, as text or JSON."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from jobs.commands.durations import spell
+from jobs.commands.jsonform import json_line, record
+from jobs.commands.pending import counted
+from jobs.commands.subscriptions import records
+from pipeline.client.insight.job import Job, job_of
+from pipeline.client.insight.pending import Pending, first_due, pending
+from pipeline.client.insight.standing import Standing, standings
+from pipeline.config.paths import local_path
+from pipeline.config.printed import printable
+from pipeline.doctor.examine import Report, examine
+from pipeline.doctor.look import Severity
+
+_FRESH_MS = 30_000
+"""A job that was seen since may run; where nobody can tell, it is not said that it does."""
+_REJECTED = "rejected"
+"""The word of the doctor for what was refused."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a warehouse stands.
+
+    Attributes:
+        root: its folder.
+        now_ms: when it was looked at, ms UTC.
+        job: what runs it.
+        standings: its subscriptions.
+        pending: what waits for its first delivery.
+        found: what the doctor says.
+    """
+
+    root: str
+    now_ms: int
+    job: Job
+    standings: Sequence[Standing]
+    pending: Pending
+    found: Report
+
+
+def look(root: str, now_ms: int) -> Status:
+    """Look at everything, at a time (ms UTC).
+
+    Raises:
+        NoWarehouse: the folder lacks a table.
+    """
+    return Status(root, now_ms, job_of(root), standings(root), pending(root), examine(root, now_ms))
+
+
+def report(status: Status) -> Iterator[str]:
+    """Lines for people: one a subject."""
+    lines = {
+        "job": _job(status),
+        "waits": _waits(status),
+        "subscriptions": _subscriptions(status.standings),
+        "rejected": "; ".join(_rejected(status.found)) or "nothing",
+        "doctor": _doctor(status),
+    }
+    yield printable(status.root)
+    yield from (f"{name:<13}  {text}" for name, text in lines.items())
+
+
+def as_json(status: Status) -> str:
+    """The same for scripts."""
+    job, found = status.job, status.found
+    return json_line(
+        record(
+            warehouse=status.root,
+            process=job.process,
+            seen_ms=job.seen,
+            behind_ms=job.behind_ms,
+            backlog=sum(each.count for each in status.pending.backlogs),
+            next_due=first_due(status.pending.backlogs),
+            in_inbox=status.pending.in_inbox,
+            subscriptions=records(status.standings, status.pending),
+            healthy=found.healthy,
+            findings=found.findings,
+        )
+    )
+
+
+def _job(status: Status) -> str:
+    job = status.job
+    if job.seen is None:
+        never = f"has never run; start it with: delayline run --warehouse {status.root}"
+        return never if job.process is None else f"starts, process {job.process}"
+    ago_ms = max(0, status.now_ms - job.seen)
+    seen = f"last seen {spell(ago_ms)} ago"
+    behind = "" if job.behind_ms is None else f", {job.behind_ms / 1_000:.1f} s behind"
+    if job.process is not None:
+        return f"runs, process {job.process}, {seen}{behind}"
+    if ago_ms >= _FRESH_MS:
+        return f"does not run, {seen}"
+    return f"{seen}{behind}" if local_path(status.root) is None else f"no process of this machine runs it, {seen}"
+
+
+def _waits(status: Status) -> str:
+    backlogs = status.pending.backlogs
+    count, held = (sum(getattr(each, name) for each in backlogs) for name in ("count", "held"))
+    more = [f"{held:,} of them held"] if held else []
+    for name, text in (("outstanding", "outstanding"), ("waiting", "to come again")):
+        open_ = sum(getattr(each, name) or 0 for each in status.standings)
+        more += [f"{open_:,} {text}"] if open_ else []
+    more += [f"{status.pending.in_inbox:,} in the inbox"] if status.pending.in_inbox else []
+    return ", ".join([counted("", count, first_due(backlogs), status.now_ms).strip(), *more])
+
+
+def _subscriptions(found: Sequence[Standing]) -> str:
+    topics = len({each.line.topic for each in found})
+    paused, consumers = sum(each.line.policies.paused for each in found), sum(len(each.consumers) for each in found)
+    text = f"{len(found):,} of {topics:,} topics, {consumers:,} consumers"
+    return f"{text}, {paused:,} paused" if paused else text
+
+
+def _rejected(found: Report) -> Iterator[str]:
+    for each in found.findings:
+        if each.what == _REJECTED:
+            yield f"{each.subject.removeprefix('rejected_')}: {printable(each.text)}"
+
+
+def _doctor(status: Status) -> str:
+    wrong = [each for each in status.found.findings if each.severity is not Severity.NOTE]
+    if not wrong:
+        return "nothing is wrong"
+    first = min(wrong, key=lambda each: each.severity is not Severity.ERROR)
+    more = f" and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
+    text = printable(f"{first.severity.value}: {first.subject}: {first.text}")
+    return f"{text}{more}; look at: delayline doctor --warehouse {status.root}"

@@ -1,0 +1,31 @@
+"""`delayline topics`: the topics of a warehouse, as text or JSON."""
+
+from collections.abc import Iterator, Sequence
+
+from jobs.commands.columns import in_columns
+from jobs.commands.jsonform import json_line
+from jobs.commands.values import iso
+from pipeline.client.insight.topics import TopicState
+from pipeline.config.printed import printable
+
+_HEADS = ("TOPIC", "PARTITIONS", "MESSAGES", "BACKLOG", "NEXT DUE", "SUBSCRIPTIONS")
+
+
+def report(found: Sequence[TopicState]) -> Iterator[str]:
+    """Lines for people: one a topic, in columns."""
+    if not found:
+        yield "No topic."
+        return
+    yield from in_columns(_HEADS, [_row(each) for each in found])
+
+
+def as_json(found: Sequence[TopicState]) -> str:
+    """The same for scripts."""
+    return json_line(found)
+
+
+def _row(each: TopicState) -> list[str]:
+    partitions = f"{each.partitions:,}" if each.partitions else "-"
+    due = "-" if each.next_due is None else iso(each.next_due)
+    names = ", ".join(map(printable, each.subscriptions)) or "(none)"
+    return [printable(each.topic), partitions, f"{each.messages:,}", f"{each.backlog:,}", due, names]

@@ -1,0 +1,63 @@
+"""Whether a job runs on a warehouse, by what its stages leave there: their checkpoints, and locks on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pipeline.config.stages import INGEST, STAGES
+from pipeline.delta.checkpoints import parse
+from pipeline.storage.files import Files
+from pipeline.storage.locks import holder
+
+_Numbers = Mapping[int, int]
+"""Batches, and when the file of each was written, ms UTC."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job, as it was seen last.
+
+    Attributes:
+        seen: when a stage began or ended a batch last, ms UTC by the clock of the file system; None: never. A job that
+            has nothing to do has a batch every few seconds.
+        behind_ms: how far the clock of ingest was behind the wall clock at the end of its last batch; None: nobody
+            knows, or the clock is virtual.
+        process: what runs it on this machine; None: nothing does, or nobody can tell.
+    """
+
+    seen: int | None
+    behind_ms: int | None
+    process: int | None
+
+
+def job_of(root: str) -> Job:
+    """The job of a warehouse."""
+    files, folder = Files(), f"{root.rstrip('/')}/_checkpoints"
+    written = {
+        name: _numbers(files, f"{folder}/{name}")
+        for stage in STAGES
+        for name in (f"{stage}/offsets", f"{stage}/commits")
+    }
+    seen = max((time for each in written.values() for time in each.values()), default=None)
+    virtual = bool(files.names(f"{root.rstrip('/')}/_clock"))
+    behind = None if virtual else _behind(files, f"{folder}/{INGEST}/offsets", written[f"{INGEST}/commits"])
+    held = (holder(stage, folder) for stage in STAGES)
+    return Job(seen, behind, next((process for process in held if process is not None), None))
+
+
+def _numbers(files: Files, folder: str) -> _Numbers:
+    if not files.exists(folder):
+        return {}
+    return {int(name): time for name, (_, time) in files.sizes(folder).items() if name.isdigit()}
+
+
+def _behind(files: Files, offsets: str, ended: _Numbers) -> int | None:
+    """How far the instant of the last batch was behind the end of it, ms."""
+    if ended:
+        last = max(ended)
+        # Of a checkpoint that another version wrote nobody knows it.
+        with suppress(ValueError, KeyError, TypeError, IndexError):
+            return max(0, ended[last] - parse(files.text_if_there(f"{offsets}/{last}") or "").instant)
+    return None
