@@ -18,6 +18,7 @@ from pipeline.client.subscribing.policysetting import set_policy as set_some
 from pipeline.client.subscribing.subscriptions import unsubscribe as end
 from pipeline.config.printed import printable
 from pipeline.subscriptions.policies import Policies, TopicPolicies
+from pipeline.subscriptions.topicnames import plain_topic
 
 if TYPE_CHECKING:
     from pipeline.client.subscribing.seeking import Where
@@ -39,7 +40,11 @@ _OfSubscription = Annotated[
 _DeadTopic = Annotated[
     str | None,
     typer.Option(
-        "--dead-letter-topic", metavar="TOPIC", help="Another topic of dead letters.", show_default="by the policies"
+        "--dead-letter-topic",
+        metavar="TOPIC",
+        parser=plain_topic,
+        help="Another topic of dead letters.",
+        show_default="by the policies",
     ),
 ]
 

@@ -13,6 +13,7 @@ from jobs.commands.times import instant
 from jobs.commands.values import Place, position, since
 from pipeline.config.paths import one_spelling
 from pipeline.subscriptions.policytable import Option, Row
+from pipeline.subscriptions.topicnames import plain_topic
 
 F = TypeVar("F", bound=Callable[..., None])
 _TYPES = {"guard_tables": list[str]}
@@ -62,9 +63,11 @@ Warehouse = Annotated[
         help="Folder of the tables; s3://BUCKET/FOLDER with the AWS_* variables.",
     ),
 ]
-Topic = Annotated[str, typer.Option("--topic", "-t", help="Topic.")]
+Topic = Annotated[str, typer.Option("--topic", "-t", metavar="TEXT", parser=plain_topic, help="Topic.")]
 Subscription = Annotated[str, typer.Option("--subscription", "-s", help="Its name within the topic.")]
-AnyTopic = Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")]
+AnyTopic = Annotated[
+    str | None, typer.Option("--topic", "-t", metavar="TEXT", parser=plain_topic, help="Only this topic.")
+]
 AnySubscription = Annotated[str | None, typer.Option("--subscription", "-s", help="Only this subscription.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Key = Annotated[str | None, typer.Option("--key", "-k", help="Messages with this key.")]

@@ -212,7 +212,7 @@ class Consumer(_Wraps[consumer.Consumer]):
         Raises:
             AlreadyClosed: the consumer is closed.
         """
-        batch = Batch(self._made._options.batch_receive_policy, max_num_messages, timeout_millis)  # noqa: SLF001 - its own option
+        batch = Batch(self._made.options.batch_receive_policy, max_num_messages, timeout_millis)
         with self._made.kept.unless_done(batch):
             while batch.has_room:
                 if (message := self._made.next_message(0)) is not None:

@@ -27,6 +27,7 @@ from pipeline.config.paths import is_in_store, local_path, one_spelling
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.texts import MAX_NAME_BYTES
 from pipeline.subscriptions.policies import LONGEST_MS
+from pipeline.subscriptions.topicnames import plain_topic
 from schemas import DELIVERIES
 from state.runs import MAX_ENTRY, MAX_LEDGER
 
@@ -53,13 +54,14 @@ def root_of(url: str) -> str:
 
 
 def checked_topic(topic: object) -> str:
-    """The topic.
+    """The topic that a name means, as tables have it.
 
     Raises:
         InvalidTopicName: it is none.
     """
     if not isinstance(topic, str) or not topic.strip():
         raise InvalidTopicName(topic)
+    topic = plain_topic(topic)
     try:
         check_text("topic", topic)
         if (size := len(topic.encode())) > MAX_NAME_BYTES:
@@ -69,16 +71,16 @@ def checked_topic(topic: object) -> str:
     return topic
 
 
-def checked_topics(topic: object) -> list[str]:
-    """The topics of a consumer, from one or several.
+def checked_topics(topic: object) -> dict[str, str]:
+    """The topics of a consumer, from one or several, each with its name as it was given.
 
     Raises:
         InvalidTopicName: one is none, or there is none.
     """
-    topics = list(dict.fromkeys(topic)) if isinstance(topic, list | tuple) else [topic]
+    topics: Sequence[str] = topic if isinstance(topic, list | tuple) else [topic]  # type: ignore[list-item] # checked next
     if not topics:
         raise InvalidTopicName(topic)
-    return [checked_topic(each) for each in topics]
+    return {checked_topic(each): each for each in topics}
 
 
 def check_limit(option: str, value: object, low: int = 0) -> int:

@@ -65,7 +65,7 @@ class KeySharedMode(Enum):
 
 
 class RegexSubscriptionMode(Enum):
-    """Which topics a pattern finds; topics here are all persistent."""
+    """Which topics a pattern finds: the name of one that is not persistent begins with `non-persistent://`."""
 
     PersistentOnly = 0
     NonPersistentOnly = 1

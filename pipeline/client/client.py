@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Unpack
 
-from pipeline.client.checks import Closing, answering, check_limit, checked_topic, checked_topics, root_of
-from pipeline.client.choices import ConsumerType, InitialPosition, PartitionsRoutingMode
+from pipeline.client.checks import Closing, answering, check_limit, checked_topic, root_of
+from pipeline.client.choices import ConsumerType, InitialPosition, PartitionsRoutingMode, RegexSubscriptionMode
 from pipeline.client.commanding.commander import Commander
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.engine import Engine
@@ -33,6 +32,7 @@ from pipeline.client.producing.limits import Bounds
 from pipeline.client.producing.producer import Producer, Route
 from pipeline.client.producing.rows import HowProduced, Sender, sender_of
 from pipeline.client.producing.writer import Writer
+from pipeline.client.recurring import Recurring, each_of
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscribing.patterns import ConsumedTopics
 from pipeline.client.subscribing.policysetting import SetsPolicies
@@ -40,7 +40,8 @@ from pipeline.client.subscribing.subscriptions import unsubscribe
 from pipeline.client.subscribing.topics import expanded, topic_partitions
 from pipeline.client.tables.topiclog import TopicLog
 from pipeline.config.errors import NoWarehouse
-from pipeline.config.threads import end_at_exit, errors_logged
+from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.topicnames import spelled_like
 from schemas import CURSORS
 from state import DelaylineError
 
@@ -48,8 +49,8 @@ _LOG = logging.getLogger(__name__)
 _BYTES = BytesSchema()
 _WHOLE: HowConsumed = {"initial_position": InitialPosition.Earliest}
 """What is new comes from its first message on."""
-_LOOK_S = 60
-"""New partitions are noticed within so long."""
+_LOOK_S, _PATTERN_LOOK_S = 60, 1
+"""New partitions, and new topics of a pattern, are noticed within so long."""
 
 
 class Client(SetsPolicies, Commander, Looker, Closing):
@@ -89,7 +90,7 @@ class Client(SetsPolicies, Commander, Looker, Closing):
         self._writer = Writer(self._root, memory_limit_bytes, stats_interval_in_seconds)
         self._made: list[Producer | Reader] = []
         self._consumers = weakref.WeakSet[Consumer]()
-        self._looks = weakref.WeakKeyDictionary[Producer | Consumer | Reader, _Recurring]()
+        self._looks = weakref.WeakKeyDictionary[Producer | Consumer | Reader, Recurring]()
 
     @spelled_out(HowProduced)
     def create_producer(
@@ -114,7 +115,8 @@ class Client(SetsPolicies, Commander, Looker, Closing):
         """
         self._check_open()
         refuse(PRODUCER, how, HowProduced.__annotations__)
-        model, begin = sender_of(checked_topic(topic), producer_name, how), how.get("initial_sequence_id")
+        name, begin = checked_topic(topic), how.get("initial_sequence_id")
+        model = sender_of(name, producer_name, how)
         if begin is not None:
             check_limit("initial_sequence_id", begin, -1)
 
@@ -123,12 +125,12 @@ class Client(SetsPolicies, Commander, Looker, Closing):
 
         mode = how.get("message_routing_mode", PartitionsRoutingMode.RoundRobinDistribution)
         with answering(self._root):
-            names, bounds = topic_partitions(self._root, topic), Bounds(self._root)
+            names, bounds = topic_partitions(self._root, name), Bounds(self._root)
             route = Route([make(each) for each in names], mode)
-        made = Producer(topic, route, schema, self._writer.queue, self._forget, bounds)
+        made = Producer(spelled_like(topic, name), route, schema, self._writer.queue, self._forget, bounds)
         self._made.append(made)
-        if names != [topic]:
-            self._looks[made] = _Recurring(_LOOK_S, lambda: route.grow(topic_partitions(self._root, topic), make))
+        if names != [name]:
+            self._looks[made] = Recurring(_LOOK_S, lambda: route.grow(topic_partitions(self._root, name), make))
         return made
 
     @spelled_out(HowConsumed)
@@ -147,6 +149,7 @@ class Client(SetsPolicies, Commander, Looker, Closing):
         Args:
             topic: a topic, or several, or a pattern of their names, from which one consumer gets messages. What a
                 pattern describes, and more partitions of a topic that has some, are noticed when they come later, too.
+                Until a pattern describes any topic, its consumer waits for one.
             subscription_name: the subscription of each of them.
             consumer_type: how consumers share it.
             **how: see `HowConsumed`. Options of the reference that cannot be had: their defaults are taken, other
@@ -154,7 +157,6 @@ class Client(SetsPolicies, Commander, Looker, Closing):
 
         Raises:
             InvalidTopicName: a topic has no name, or there is none.
-            TopicNotFound: there is no topic that the pattern describes.
             InvalidConfiguration: an option has a value that cannot be followed; the message says why.
             AlreadySubscribed: the subscription has another type or tick.
             ConsumerBusy: another consumer has the exclusive subscription.
@@ -166,30 +168,24 @@ class Client(SetsPolicies, Commander, Looker, Closing):
         self._check_open()
         refuse(CONSUMER, how, HowConsumed.__annotations__)
         check_limit("receiver_queue_size", how.get("receiver_queue_size", 1), 1)
-        period_s = check_limit("pattern_auto_discovery_period", how.get("pattern_auto_discovery_period", _LOOK_S), 1)
-        asked, whole = topic if isinstance(topic, re.Pattern) else checked_topics(topic), how | _WHOLE
-        consumed = ConsumedTopics(self._root, asked, subscription_name, how.get("dead_letter_policy"))
+        mode = how.get("regex_subscription_mode", RegexSubscriptionMode.PersistentOnly)
+        consumed = ConsumedTopics(self._root, topic, subscription_name, how.get("dead_letter_policy"), mode)
+        usual_s = _LOOK_S if consumed.named else _PATTERN_LOOK_S
+        period_s = check_limit("pattern_auto_discovery_period", how.get("pattern_auto_discovery_period", usual_s), 1)
         with answering(self._root):
             topics = consumed.look()
             policies = register(self._root, topics, subscription_name, consumer_type, how)
-        options = consumer_options(consumer_type, how, self._stats_s)
-
-        def take(new: str, held: Consumer) -> None:
-            listen_to(held, register(self._root, [new], subscription_name, consumer_type, whole))
-
-        def look(held: Consumer) -> None:
-            new = consumed.look({each.topic for each in held.topic_consumers})
-            # One that cannot be subscribed keeps no other one away.
-            _each(partial(take, each, held) for each in new)
-
-        def end(held: Consumer) -> None:
-            self._unsubscribe(held, asked, subscription_name)
+        if not topics:
+            _LOG.info("%r: there is no topic that fits %r yet; its consumer waits for one", subscription_name, topic)
+        options = consumer_options(consumer_type, how, self._stats_s, consumed.spell)
 
         wait_s, forget = self._timeout_s, self._forget
+        end = partial(self._unsubscribe, consumed.named, subscription_name)
         made = open_consumer(self._engine(), policies, subscription_name, options, wait_s, forget, end)
         self._consumers.add(made)
-        if topics != asked:
-            self._look(made, period_s, look)
+        if topics != consumed.named or not topics:
+            more = partial(register, self._root, name=subscription_name, consumer_type=consumer_type, how=how | _WHOLE)
+            self._look(made, period_s, partial(_take_on_new, consumed, more))
         return made
 
     def create_reader(
@@ -229,13 +225,14 @@ class Client(SetsPolicies, Commander, Looker, Closing):
         """
         self._check_open()
         refuse(READER, refused)
+        name = checked_topic(topic)
         with answering(self._root):
-            log, partitions = TopicLog(self._root, checked_topic(topic)), topic_partitions(self._root, topic)
-        if partitions != [topic]:
+            log, partitions = TopicLog(self._root, name), topic_partitions(self._root, name)
+        if partitions != [name]:
             raise OperationNotSupported("create_reader", f"{topic!r} has partitions; read each of them: {partitions}")
         made = Reader(
             log,
-            topic,
+            spelled_like(topic, name),
             schema,
             delayed=delayed,
             ahead=check_limit("receiver_queue_size", receiver_queue_size, 1),
@@ -250,7 +247,7 @@ class Client(SetsPolicies, Commander, Looker, Closing):
         return made
 
     def get_topic_partitions(self, topic: str) -> list[str]:
-        """The names of a topic's partitions; of a topic without any, its own name.
+        """The names of a topic's partitions; of a topic without any, its own name. They are spelled as the topic is.
 
         Raises:
             InvalidTopicName: the topic has no name.
@@ -259,7 +256,7 @@ class Client(SetsPolicies, Commander, Looker, Closing):
             ConnectError: the store does not answer.
         """
         with self._answering():
-            return topic_partitions(self._root, checked_topic(topic))
+            return [spelled_like(topic, each) for each in topic_partitions(self._root, checked_topic(topic))]
 
     def refresh_topics(self) -> None:
         """Look for new partitions and new topics now, and not only once a minute.
@@ -277,7 +274,7 @@ class Client(SetsPolicies, Commander, Looker, Closing):
             DelaylineError: the first error among messages without a callback since the last flush.
         """
         try:
-            _each(each.close for each in [*self._made, *self._consumers])
+            each_of(each.close for each in [*self._made, *self._consumers])
         finally:
             self.shutdown()
 
@@ -299,12 +296,11 @@ class Client(SetsPolicies, Commander, Looker, Closing):
         sender.numbered = stored if initial_sequence_id is None else initial_sequence_id
         return sender
 
-    def _unsubscribe(self, made: Consumer, asked: list[str] | re.Pattern[str], name: str) -> None:
+    def _unsubscribe(self, asked: list[str], name: str, made: Consumer) -> None:
         """End the subscription of a consumer, also of partitions that it has not noticed."""
         mine = {each.topic for each in made.topic_consumers}
-        if isinstance(asked, list):
-            mine |= registered_for(self._root, expanded(self._root, asked), name)
-        _each(partial(unsubscribe, self._root, each, name) for each in sorted(mine))
+        mine |= registered_for(self._root, expanded(self._root, asked), name)
+        each_of(partial(unsubscribe, self._root, each, name) for each in sorted(mine))
 
     def _look(self, made: Consumer, period_s: int, look: Callable[[Consumer], None]) -> None:
         """Look for new topics of a consumer for as long as the program has it: else others are to get its messages."""
@@ -314,7 +310,7 @@ class Client(SetsPolicies, Commander, Looker, Closing):
             if (held := known()) is not None:
                 look(held)
 
-        self._looks[made] = recurring = _Recurring(period_s, look_again)
+        self._looks[made] = recurring = Recurring(period_s, look_again)
         weakref.finalize(made, recurring.end).atexit = False
 
     def _engine(self) -> Engine:
@@ -332,39 +328,11 @@ class Client(SetsPolicies, Commander, Looker, Closing):
             self._made.remove(made)
 
 
-class _Recurring:
-    """Calls a function every so many seconds, in its thread; what that raises is logged, and it is called again."""
+def _take_on_new(consumed: ConsumedTopics, more: Callable[[list[str]], dict[str, Policies]], held: Consumer) -> None:
+    """Let a consumer get the messages of topics that came since, whose subscriptions are registered by a function."""
 
-    def __init__(self, period_s: float, look: Callable[[], None]) -> None:
-        self._period_s, self._look, self._lock, self._ended = period_s, look, threading.Lock(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="delayline-topics", daemon=True)
-        end_at_exit(self._thread, self._ended)
-        self._thread.start()
+    def take(new: str) -> None:
+        listen_to(held, more([new]))
 
-    def now(self) -> None:
-        """Call it at once, in this thread; one call at a time."""
-        with self._lock:
-            if not self._ended.is_set():
-                self._look()
-
-    def end(self) -> None:
-        """Call it no more."""
-        self._ended.set()
-
-    def _run(self) -> None:
-        while not self._ended.wait(self._period_s):
-            message = f"looking for new topics failed; it is tried again in {self._period_s} s"
-            with errors_logged(_LOG, message, self._ended, 0):
-                self.now()
-
-
-def _each(calls: Iterable[Callable[[], object]]) -> None:
-    """Make all calls, also when one of them fails; the first error is raised at the end."""
-    first: Exception | None = None
-    for call in calls:
-        try:
-            call()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others have to be made, too
-            first = first or error
-    if first is not None:
-        raise first
+    # One that cannot be subscribed keeps no other one away.
+    each_of(partial(take, each) for each in consumed.look({each.topic for each in held.topic_consumers}))

@@ -14,7 +14,6 @@ from pipeline.client.choices import (
     CompressionType,
     ConsumerKeySharedPolicy,
     ProducerAccessMode,
-    RegexSubscriptionMode,
 )
 from pipeline.client.exceptions import InvalidConfiguration
 
@@ -73,7 +72,6 @@ CONSUMER: Refused = {
     "start_message_id_inclusive": (True, "the message at which seek begins comes, too"),
     "batch_index_ack_enabled": (False, "each message is an entry, and is acknowledged by itself anyway"),
     "key_shared_policy": (ConsumerKeySharedPolicy(), "consumers balance slots themselves"),
-    "regex_subscription_mode": (RegexSubscriptionMode.PersistentOnly, "all topics are persistent"),
 }
 READER: Refused = {
     **_READING,

@@ -21,4 +21,5 @@ __all__ = [
     "settled",
     "sinkplaces",
     "sourcenotes",
+    "topicnames",
 ]

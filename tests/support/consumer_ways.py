@@ -73,7 +73,7 @@ def say(world: Programs, taker: Taker, then: int) -> None:
     if then in (0, 1):
         for each in list(taker.held):
             world.acknowledge(taker, each, by_id=then == 1)
-    elif then == 2 and consumer._options.kind.alone and taker.held:
+    elif then == 2 and consumer.options.kind.alone and taker.held:
         message = taker.held[-1]
         if message.life == taker.life(message.topic_name()):  # type: ignore[attr-defined]
             done = world.notes.cumulated(taker, message)

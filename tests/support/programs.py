@@ -77,7 +77,7 @@ class Taker:
             (each.topic, each.life, each.owns, each.failure, each.tracker.queue.size)
             for each in self.consumer.topic_consumers
         ]
-        return self.program.name, self.program.stalled, self.subscription, self.consumer._options.kind, topic_consumers
+        return self.program.name, self.program.stalled, self.subscription, self.consumer.options.kind, topic_consumers
 
     def life(self, topic: str) -> int:
         """The life in which it is; 0: in none."""

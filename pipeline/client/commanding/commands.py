@@ -20,6 +20,7 @@ from pipeline.config.errors import BadValue, check_text
 from pipeline.delta.deltars import append, open_table, quoted
 from pipeline.storage.arrays import IntArray, arrow_schema, completed, longs
 from pipeline.subscriptions.commands import CANCEL, MAX_RUN, RELEASE, RESCHEDULE, SHIFT, UNDO
+from pipeline.subscriptions.topicnames import plain_topic
 from schemas import COMMANDS
 from state.buckets import MAX_TIME
 from state.positionset import PositionSet
@@ -269,6 +270,7 @@ def _chosen(root: str, topic: str, subscription: str | None, how: HowCommanded) 
     texts = (("topic", topic), ("subscription", subscription), ("by", how.get("by")), ("reason", how.get("reason")))
     for name, text in texts:
         check_text(name, text)
+    topic = plain_topic(topic)
     open_table(root, COMMANDS)
     given = how.get("positions")
     if given is None:

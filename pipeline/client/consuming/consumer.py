@@ -14,8 +14,9 @@ import pyarrow as pa
 from pipeline.client.checks import PROCESS, check_process, checked_count, checked_delay, checked_timeout
 from pipeline.client.consuming.batch import Batch, Kept
 from pipeline.client.consuming.consumerlistener import Announcer, Receiver
-from pipeline.client.consuming.consumertopics import Named, by_topic, consumer_of, counts, place_of, settle, sought
+from pipeline.client.consuming.consumertopics import Named, consumer_of, counts, fail, place_of, settle, sought
 from pipeline.client.consuming.engine import Engine
+from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.received import Received
 from pipeline.client.consuming.topicconsumer import TopicConsumer
 from pipeline.client.exceptions import (
@@ -51,46 +52,49 @@ class Consumer(Receiver):
 
     Attributes:
         engine: what turns it.
-        topic_consumers: what it is for each of its topics.
+        topic_consumers: what it is for each of its topics; none: no topic fits its pattern yet.
+        options: how it works.
+        lock: guards what it has for the application.
         events: tells its `consumer_event_listener`.
     """
 
     def __init__(
         self,
         engine: Engine,
-        topic_consumers: Sequence[TopicConsumer],
+        subscription: str,
+        options: ConsumerOptions,
         on_close: Callable[[Consumer], None] | None = None,
         on_unsubscribe: Callable[[Consumer], None] | None = None,
     ) -> None:
-        """A consumer of topics, one topic consumer each, which share one lock; `open_consumer` makes it.
+        """A consumer of no topic yet; `open_consumer` makes it, and lets it take on topic consumers with its lock.
 
         Args:
             engine: which turns the topic consumers.
-            topic_consumers: one for each topic.
+            subscription: of each topic.
+            options: how it works; it has a name.
             on_close: called once it is closed.
             on_unsubscribe: takes the subscription out of the registry.
         """
-        self.engine, self.topic_consumers, self._first = engine, list(topic_consumers), 0
-        self.kept = Kept(topic_consumers[0].lock)
-        self._changed, self._options = topic_consumers[0].lock, topic_consumers[0].options
+        self.engine, self.options, self.lock, self._subscription = engine, options, Condition(), subscription
+        self.topic_consumers, self._first = list[TopicConsumer](), 0
+        self.kept = Kept(self.lock)
         self._on_close, self._on_unsubscribe = on_close, on_unsubscribe
         self._closed, self.events, self._process = False, Announcer(), PROCESS.pid
         weakref.finalize(self, self.events.end).atexit = False
-        self._let_go_of(topic_consumers)
 
     # ---- who it is
 
     def topic(self) -> str:
-        """The topic; of several ones their names, with commas between."""
-        return ",".join(each.topic for each in self.topic_consumers)
+        """The topic, as the program spells it; of several ones their names, with commas between."""
+        return ",".join(each.spelled for each in self.topic_consumers)
 
     def subscription_name(self) -> str:
         """The subscription."""
-        return self.topic_consumers[0].subscription
+        return self._subscription
 
     def consumer_name(self) -> str:
         """The name by which others see it."""
-        return self._options.consumer_name
+        return self.options.consumer_name
 
     def is_connected(self) -> bool:
         """Whether it has a part of its subscription now."""
@@ -137,7 +141,7 @@ class Consumer(Receiver):
             OperationNotSupported: a listener gets the messages.
         """
         self._refuse_beside(_LISTENER, "batch_receive")
-        batch = Batch(self._options.batch_receive_policy, max_num_messages, timeout_millis)
+        batch = Batch(self.options.batch_receive_policy, max_num_messages, timeout_millis)
         with self.kept.unless_done(batch):
             while batch.has_room and (message := self._next(batch.left_ms)) is not None:
                 batch.add(message)
@@ -186,8 +190,8 @@ class Consumer(Receiver):
         """
         with self._opened():
             topic_consumer = consumer_of(self.topic_consumers, message)
-            if not self._options.kind.alone:
-                raise CumulativeAcknowledgementNotAllowedError(self.subscription_name(), self._options.kind)
+            if not self.options.kind.alone:
+                raise CumulativeAcknowledgementNotAllowedError(self.subscription_name(), self.options.kind)
             if counts(topic_consumer, message) and not topic_consumer.tracker.acknowledge_upto(place_of(message)):
                 raise InvalidMessage("message", str(message), "one that this consumer was handed and has not settled")
 
@@ -204,15 +208,10 @@ class Consumer(Receiver):
             InvalidMessage: it is nothing that this consumer gets.
             InvalidConfiguration: the delay is none, or too long.
         """
-        usual = self._options.negative_ack_redelivery_delay_ms
+        usual = self.options.negative_ack_redelivery_delay_ms
         after_ms = usual if delay_ms is None else checked_delay("delay_ms", delay_ms)
         with self._opened():
-            if isinstance(message, pa.Table):
-                for topic_consumer, life, rows in by_topic(self.topic_consumers, message):
-                    if life == topic_consumer.life:
-                        topic_consumer.tracker.fail_table(rows, after_ms)
-            elif counts(topic_consumer := consumer_of(self.topic_consumers, message), message):
-                topic_consumer.tracker.fail(place_of(message), after_ms)
+            fail(self.topic_consumers, message, after_ms)
 
     def reconsume_later(self, message: Named, delay_ms: int | timedelta) -> None:
         """A message is to come again after a delay (ms, or a `timedelta`). It counts as a redelivery.
@@ -245,9 +244,9 @@ class Consumer(Receiver):
             OperationNotSupported: it has several topics.
         """
         self._opened()
-        if len(self.topic_consumers) > 1:
+        if len(self.topic_consumers) != 1:
             raise OperationNotSupported("get_last_message_id", "each topic has a log of its own")
-        place = TopicLog(self.engine.root, self.topic()).last()
+        place = TopicLog(self.engine.root, self.topic_consumers[0].topic).last()
         return MessageId.earliest if place == START else MessageId.of(self.topic(), *place)
 
     def seek(self, messageid: MessageId | int) -> None:
@@ -310,11 +309,11 @@ class Consumer(Receiver):
             return
         # What a listener has now it may still acknowledge.
         self._end_listening()
-        with self._changed:
+        with self.lock:
             if self._closed:
                 return
             self._closed = True
-            self._changed.notify_all()
+            self.lock.notify_all()
         try:
             self.engine.remove(self.topic_consumers)
         finally:
@@ -324,7 +323,7 @@ class Consumer(Receiver):
 
     def take_on(self, topic_consumers: Sequence[TopicConsumer]) -> None:
         """Get messages of more topics, with the same lock; a consumer that is closed lets them go."""
-        with self._changed:
+        with self.lock:
             if not self._closed:
                 self.topic_consumers = [*self.topic_consumers, *topic_consumers]
                 self._let_go_of(topic_consumers)
@@ -341,13 +340,13 @@ class Consumer(Receiver):
         check_process(self._process, "this call")
         if self._closed:
             raise AlreadyClosed("consumer")
-        return self._changed
+        return self.lock
 
     def _next(self, timeout_millis: int | None) -> Received | None:
         return self._waited(self._counting(self._take), timeout_millis)
 
     def _has_queued(self) -> bool:
-        with self._changed:
+        with self.lock:
             return any(each.tracker.queue.size and not each.tracker.is_paused for each in self.topic_consumers)
 
     def _waited(self, take: Callable[[], T | None], timeout_millis: int | None) -> T | None:
@@ -355,21 +354,22 @@ class Consumer(Receiver):
         ends = None if timeout_millis is None else time.monotonic() + timeout_millis / 1_000
         woken = False
         check_process(self._process, "receive")
-        with self._changed:
+        with self.lock:
             while True:
                 if self._closed:
                     raise AlreadyClosed("consumer")
                 found = take()
                 if found is not None:
                     return found
-                if all(each.failure for each in self.topic_consumers) and (failure := self.topic_consumers[0].failure):
-                    raise failure
+                failures = [each.failure for each in self.topic_consumers if each.failure is not None]
+                if failures and len(failures) == len(self.topic_consumers):
+                    raise failures[0]
                 if not woken:
                     self.engine.wake()
                 left = _LOOK_S if ends is None else min(_LOOK_S, ends - time.monotonic())
                 if left <= 0:
                     return None
-                woken = self._changed.wait(left)
+                woken = self.lock.wait(left)
 
     def _take(self) -> Received | None:
         if (kept := self.kept.take()) is not None:
@@ -377,7 +377,7 @@ class Consumer(Receiver):
         for topic_consumer in self._in_turn():
             found = topic_consumer.tracker.take_one(topic_consumer)
             if found is not None:
-                if topic_consumer.tracker.queue.size == self._options.receiver_queue_size // 2:
+                if topic_consumer.tracker.queue.size == self.options.receiver_queue_size // 2:
                     self.engine.wake()
                 return found
         return None
@@ -388,7 +388,7 @@ class Consumer(Receiver):
             while left > 0 and (rows := topic_consumer.tracker.take_rows(left)) is not None:
                 tables.append(rows.table.select(COLUMNS))
                 left -= len(rows)
-            if topic_consumer.tracker.queue.size < self._options.receiver_queue_size:
+            if topic_consumer.tracker.queue.size < self.options.receiver_queue_size:
                 self.engine.wake()
         return pa.concat_tables(tables) if tables else None
 
@@ -396,5 +396,5 @@ class Consumer(Receiver):
         """The topic consumers; another one is first each time."""
         if len(self.topic_consumers) == 1:
             return self.topic_consumers
-        self._first = (self._first + 1) % len(self.topic_consumers)
+        self._first = (self._first + 1) % max(1, len(self.topic_consumers))
         return self.topic_consumers[self._first :] + self.topic_consumers[: self._first]

@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 from pipeline.client.checks import checked_columns, checked_place
 from pipeline.client.consuming.received import Received
 from pipeline.client.consuming.topicconsumer import TopicConsumer
-from pipeline.client.exceptions import InvalidMessage
+from pipeline.client.exceptions import InvalidMessage, OperationNotSupported
 from pipeline.client.message import Message, MessageId
 from pipeline.client.subscribing.seeking import Where
 from pipeline.client.tables.events import runs_of
 from pipeline.storage.arrays import longs
+from pipeline.subscriptions.topicnames import plain_topic
 from state.runs import MAX_ENTRY, MAX_LEDGER
 
 Named = Message | MessageId
@@ -26,7 +27,8 @@ def consumer_of(topic_consumers: Sequence[TopicConsumer], message: Named) -> Top
     """The topic consumer that a message is of.
 
     Raises:
-        InvalidMessage: it is of none, or nobody can tell.
+        InvalidMessage: it is of none.
+        OperationNotSupported: it does not say of which of several topics it is.
     """
     if isinstance(message, Received):
         for each in topic_consumers:
@@ -34,7 +36,9 @@ def consumer_of(topic_consumers: Sequence[TopicConsumer], message: Named) -> Top
                 return each
     if not isinstance(message, (Message, MessageId)):
         raise InvalidMessage("message", message, "a message, or its id")
-    topic = message.topic_name()
+    topic = plain_topic(message.topic_name())
+    if not topic and len(topic_consumers) > 1:
+        raise OperationNotSupported("acknowledge", "an id without its topic may be of each of several: give it a topic")
     found = [topic_consumer for topic_consumer in topic_consumers if not topic or topic_consumer.topic == topic]
     if len(found) != 1:
         raise InvalidMessage("message", str(message), f"one of {','.join(each.topic for each in topic_consumers)}")
@@ -61,6 +65,20 @@ def settle(topic_consumers: Sequence[TopicConsumer], message: Named | pa.Table) 
         topic_consumer.tracker.acknowledge(place)
     else:
         topic_consumer.settle_in(message.life, runs_of(*np.array([place], np.int64).T))
+
+
+def fail(topic_consumers: Sequence[TopicConsumer], message: Named | pa.Table, after_ms: int | None) -> None:
+    """A message, or each of a table, failed, and is to come again after so long; None: by the policies.
+
+    Raises:
+        InvalidMessage: it is of none of the topic consumers.
+    """
+    if isinstance(message, pa.Table):
+        for topic_consumer, life, rows in by_topic(topic_consumers, message):
+            if life == topic_consumer.life:
+                topic_consumer.tracker.fail_table(rows, after_ms)
+    elif counts(topic_consumer := consumer_of(topic_consumers, message), message):
+        topic_consumer.tracker.fail(place_of(message), after_ms)
 
 
 def by_topic(
@@ -93,7 +111,8 @@ def sought(topic_consumers: Sequence[TopicConsumer], where: Where) -> Sequence[T
     """The topic consumers in whose topics a place is.
 
     Raises:
-        InvalidMessage: it is in none, or nobody can tell.
+        InvalidMessage: it is in none.
+        OperationNotSupported: it does not say of which of several topics it is.
     """
     if isinstance(where, int) or where in (MessageId.earliest, MessageId.latest):
         return topic_consumers

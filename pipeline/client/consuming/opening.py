@@ -76,7 +76,7 @@ def open_consumer(
 
     Args:
         engine: of the warehouse.
-        topics: at least one; with the policies of their subscriptions, or as the options say.
+        topics: with the policies of their subscriptions, or as the options say.
         subscription: the subscription.
         options: how it works.
         timeout_s: so long the service may take to know the subscription.
@@ -104,30 +104,22 @@ def new_consumer(
     on_unsubscribe: Callable[[Consumer], None] | None = None,
 ) -> Consumer:
     """The same, without waiting for anything; see `open_consumer`."""
-    lock = threading.Condition()
     named = replace(options, consumer_name=options.consumer_name or f"delayline-{secrets.token_hex(6)}")
-    with engine.between_turns():
-        topic_consumers = _added(engine, topics, subscription, named, lock)
-        made = Consumer(engine, topic_consumers, on_close, on_unsubscribe)
-        _tell_of(made, topic_consumers)
+    made = Consumer(engine, subscription, named, on_close, on_unsubscribe)
+    listen_to(made, topics)
     return made
 
 
 def listen_to(made: Consumer, topics: Topics) -> None:
     """Let a consumer get the messages of more topics, too; their subscriptions are registered."""
-    like = made.topic_consumers[0]
+    options, known = made.options, topics if isinstance(topics, Mapping) else {}
+    choices = {each: options.under(known[each]) if each in known else options for each in topics}
     with made.engine.between_turns():
-        topic_consumers = _added(made.engine, topics, like.subscription, like.options, like.lock)
+        topic_consumers = [
+            made.engine.add(each, made.subscription_name(), mine, made.lock) for each, mine in choices.items()
+        ]
         _tell_of(made, topic_consumers)
     made.take_on(topic_consumers)
-
-
-def _added(
-    engine: Engine, topics: Topics, subscription: str, options: ConsumerOptions, lock: threading.Condition
-) -> list[TopicConsumer]:
-    known = topics if isinstance(topics, Mapping) else {}
-    choices = {each: options.under(known[each]) if each in known else options for each in topics}
-    return [engine.add(each, subscription, mine, lock) for each, mine in choices.items()]
 
 
 def _tell_of(made: Consumer, topic_consumers: Sequence[TopicConsumer]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -32,6 +33,7 @@ class ConsumerOptions:
         batch_receive_policy: when `batch_receive` returns.
         consumer_event_listener: is told when a failover consumer becomes the one that gets messages.
         stats_interval_s: so often the log gets a line with figures, at level INFO; 0: never.
+        spell: how the program spells a topic.
     """
 
     consumer_type: ConsumerType = ConsumerType.Exclusive
@@ -47,6 +49,7 @@ class ConsumerOptions:
     batch_receive_policy: ConsumerBatchReceivePolicy = _BATCH
     consumer_event_listener: EventListener | None = None
     stats_interval_s: int = 0
+    spell: Callable[[str], str] = str
 
     def under(self, policies: Policies) -> Self:
         """The same for a topic whose subscription has these policies."""

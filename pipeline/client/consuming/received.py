@@ -22,8 +22,8 @@ class Owner(Protocol):
     """The consumer of one topic that got a message."""
 
     @property
-    def topic(self) -> str:
-        """Its topic."""
+    def spelled(self) -> str:
+        """Its topic, as the program spells it."""
 
     @property
     def life(self) -> int:
@@ -45,4 +45,4 @@ class Received(Message):
 
     def topic_name(self) -> str:
         """Its topic."""
-        return self.consumer.topic
+        return self.consumer.spelled

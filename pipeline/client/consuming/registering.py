@@ -5,7 +5,7 @@ What the caller does not state stays as it is, so consumers of one subscription 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any, TypedDict
@@ -18,6 +18,7 @@ from pipeline.client.choices import (
     ConsumerDeadLetterPolicy,
     ConsumerType,
     InitialPosition,
+    RegexSubscriptionMode,
 )
 from pipeline.client.clock import clock_of
 from pipeline.client.consuming.listeners import ConsumerEventListener, MessageListener
@@ -37,6 +38,7 @@ from pipeline.client.subscribing.subscriptions import (
 from pipeline.config.errors import AlreadySubscribed, BadValue
 from pipeline.delta.deltars import open_table, quoted
 from pipeline.subscriptions.policies import Policies, topic_of
+from pipeline.subscriptions.topicnames import plain_topic
 from schemas import SUBSCRIPTIONS
 from state import OutOfRange
 
@@ -53,7 +55,9 @@ class HowConsumed(TypedDict, total=False):
         schema: decodes contents.
         message_listener: called with the consumer and each message, in a thread of the consumer.
         pattern_auto_discovery_period: so often topics that a pattern describes are looked for, and partitions, in
-            seconds; a minute if nothing is said.
+            seconds; a second for a pattern if nothing is said, else a minute.
+        regex_subscription_mode: which topics a pattern finds; those that are persistent if nothing is said. Others
+            have a name that begins with `non-persistent://`, and are kept all the same.
         receiver_queue_size: so many messages are read ahead, at least; 1 000 if nothing is said.
         consumer_name: by which others see it; else one is drawn.
         unacked_messages_timeout_ms: what the program holds for longer comes again; 0: it does not.
@@ -73,6 +77,7 @@ class HowConsumed(TypedDict, total=False):
     schema: Schema
     message_listener: MessageListener | None
     pattern_auto_discovery_period: int
+    regex_subscription_mode: RegexSubscriptionMode
     receiver_queue_size: int
     consumer_name: str | None
     unacked_messages_timeout_ms: int | None
@@ -86,11 +91,13 @@ class HowConsumed(TypedDict, total=False):
     tick_ms: int | None
 
 
-def consumer_options(consumer_type: ConsumerType, how: HowConsumed, stats_interval_s: int) -> ConsumerOptions:
+def consumer_options(
+    consumer_type: ConsumerType, how: HowConsumed, stats_interval_s: int, spell: Callable[[str], str]
+) -> ConsumerOptions:
     """What is said of the consumer; the policies of each subscription say the rest."""
     own: dict[str, Any] = {name: value for name, value in how.items() if name in _OWN and value is not None}
     return ConsumerOptions(
-        consumer_type, priority=how.get("priority_level", 0), stats_interval_s=stats_interval_s, **own
+        consumer_type, priority=how.get("priority_level", 0), stats_interval_s=stats_interval_s, spell=spell, **own
     )
 
 
@@ -101,7 +108,7 @@ def register(
 
     Args:
         root: the warehouse.
-        topics: at least one.
+        topics: the topics.
         name: of the subscription.
         consumer_type: one that is there must have it.
         how: what is said of the subscription; one that is there must have the tick, if one is said.
@@ -115,6 +122,9 @@ def register(
         AlreadySubscribed: the type or the tick is another one.
         StillConflicting: others changed the line every time.
     """
+    stated = _stated_over(Policies(), how)
+    if not topics:
+        return {}
     _register_new(root, topics, name, consumer_type, how)
     for topic in topics:
         mine = _of_topic(topic, name, how)
@@ -124,7 +134,7 @@ def register(
             where = _stated_over(Policies(), mine).dead_letters(topic, name)
             _keep_dead_letters(root, where, letters.initial_subscription_name)
     there = {each.topic: each.policies for each in active(open_table(root, SUBSCRIPTIONS), _of(topics, name))}
-    return {each: there.get(each) or _stated_over(Policies(), how) for each in topics}
+    return {each: there.get(each) or stated for each in topics}
 
 
 def registered_for(root: str, topics: Collection[str] | None, name: str) -> set[str]:
@@ -236,7 +246,11 @@ def _stated_over(found: Policies, how: HowConsumed) -> Policies:
     if (retry_ms := how.get("negative_ack_redelivery_delay_ms")) is not None:
         values |= {"retry_min_ms": retry_ms, "retry_max_ms": max(found.retry_max_ms, retry_ms)}
     if (letters := how.get("dead_letter_policy")) is not None:
-        values |= {"max_redeliveries": letters.max_redeliver_count, "dead_letter_topic": letters.dead_letter_topic}
+        where = letters.dead_letter_topic
+        values |= {
+            "max_redeliveries": letters.max_redeliver_count,
+            "dead_letter_topic": None if where is None else plain_topic(where),
+        }
     return replace(found, ack=True, **values)  # type: ignore[arg-type] # each value is of the type of its name
 
 

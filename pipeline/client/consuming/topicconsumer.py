@@ -33,6 +33,7 @@ class TopicConsumer:
 
     Attributes:
         topic: the topic.
+        spelled: its name, as the program spells it.
         subscription: the subscription.
         options: how the consumer works; it has a name.
         tracker: what the application has to do with; guarded by `lock`.
@@ -50,6 +51,7 @@ class TopicConsumer:
         self, logs: Logs, topic: str, subscription: str, options: ConsumerOptions, lock: threading.Condition
     ) -> None:
         self._logs, self.topic, self.subscription, self.options, self.lock = logs, topic, subscription, options, lock
+        self.spelled = options.spell(topic)
         self.tracker = UnackedTracker(logs.clock, options, self._may, logs.writer.add)
         self.busy: str | None = None
         self.failure: Exception | None = None

@@ -20,6 +20,7 @@ from pipeline.storage.files import Files
 from pipeline.subscriptions.cursors import NEWEST, block_of, cell_of
 from pipeline.subscriptions.incarnations import alive
 from pipeline.subscriptions.settled import read_mark
+from pipeline.subscriptions.topicnames import plain_topic
 from schemas import CURSORS, NEVER_COMES, RESCHEDULED
 from state import Condition
 from state.cells import Cell
@@ -236,6 +237,7 @@ def trace(root: str, topic: str, subscription: str | None = None, **how: Unpack[
         raise BadValue("key", key, "a key, or a position instead")
     if limit < 1:
         raise BadValue("limit", limit, "1 or more")
+    topic = plain_topic(topic)
     sent = with_key(root, topic, key, limit) if key is not None else at(root, topic, [position] if position else [])
     places = [each.position for each in sent if each.position is not None]
     if not places:

@@ -10,6 +10,7 @@ from pipeline.client.producing.limits import Bounds, check_texts
 from pipeline.config.errors import BadValue, check_text
 from pipeline.delta.deltars import append, rows_of
 from pipeline.storage.texts import ADDED_BYTES
+from pipeline.subscriptions.topicnames import plain_topic
 from schemas import INBOX
 
 
@@ -46,6 +47,7 @@ class Message:
         if not self.topic.strip():
             raise BadValue("topic", self.topic, "a name")
         check_text("topic", self.topic)
+        object.__setattr__(self, "topic", plain_topic(self.topic))
         check_text("key", self.key)
         for name, text in self.properties.items():
             check_text("property", name)

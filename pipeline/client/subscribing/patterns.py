@@ -7,21 +7,22 @@ registry is read again when it has moved.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from pipeline.client.choices import ConsumerDeadLetterPolicy
-from pipeline.client.exceptions import TopicNotFound
+from pipeline.client.checks import checked_topics
+from pipeline.client.choices import ConsumerDeadLetterPolicy, RegexSubscriptionMode
 from pipeline.client.subscribing.topics import counts_of, expanded, partitions_of
 from pipeline.client.tables.tail import Actions, Follower
 from pipeline.delta.deltars import arrow_of, open_table, path_of, quoted
 from pipeline.delta.logs.entries import appended, newest
 from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import topic_of
+from pipeline.subscriptions.topicnames import full_name, is_non_persistent, plain_topic, spelled_like, spellings
 from schemas import MESSAGES, SUBSCRIPTIONS
 
 _SENT = "SELECT DISTINCT topic FROM messages"
@@ -39,36 +40,53 @@ class ConsumedTopics:
     """
 
     def __init__(
-        self, root: str, asked: list[str] | re.Pattern[str], name: str, letters: ConsumerDeadLetterPolicy | None
+        self,
+        root: str,
+        asked: str | Sequence[str] | re.Pattern[str],
+        name: str,
+        letters: ConsumerDeadLetterPolicy | None,
+        mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly,
     ) -> None:
         """Nothing is looked at yet.
 
         Args:
             root: the warehouse.
-            asked: names, or a pattern of whole names.
+            asked: a name, names, or a pattern of whole names.
             name: of the subscription.
             letters: what is said of its dead letters.
+            mode: which topics a pattern finds.
+
+        Raises:
+            InvalidTopicName: a topic has no name, or there is none.
         """
-        self._root, self._asked = root, asked
-        self._own = _Own(name, letters)
+        self._root, self._mode, self._own = root, mode, _Own(name, letters)
+        self._pattern = asked if isinstance(asked, re.Pattern) and isinstance(asked.pattern, str) else None
+        self._spelled = checked_topics(asked) if self._pattern is None else {}
         self._known: _Described | None = None
+
+    @property
+    def named(self) -> list[str]:
+        """The topics that are named, by their own names; none for a pattern."""
+        return list(self._spelled)
+
+    def spell(self, topic: str) -> str:
+        """The name of a topic as its program writes it."""
+        if self._pattern is not None:
+            return topic if fits(self._pattern, (topic, topic_of(topic))) else full_name(topic)
+        return spelled_like(self._spelled.get(topic) or self._spelled.get(topic_of(topic), topic), topic)
 
     def look(self, there: AbstractSet[str] = frozenset()) -> list[str]:
         """Those that are not `there` yet, with partitions in the place of those topics that have some.
 
         Raises:
             NoWarehouse: the folder lacks a table.
-            TopicNotFound: no topic fits the pattern, and none is there.
         """
-        if not isinstance(self._asked, re.Pattern):
-            return [each for each in expanded(self._root, self._asked) if each not in there]
+        if self._pattern is None:
+            return [each for each in expanded(self._root, self._spelled) if each not in there]
         if self._known is None:
-            self._known = _Described(self._root, self._asked, self._own)
+            self._known = _Described(self._root, self._pattern, self._mode, self._own)
         topics = self._known.look()
-        new = sorted(each for each in topics - there if not self._own.has(each, topics))
-        if not new and not there:
-            raise TopicNotFound(self._asked.pattern)
-        return new
+        return sorted(each for each in topics - there if not self._own.has(each, topics))
 
 
 class _Own:
@@ -76,7 +94,8 @@ class _Own:
 
     def __init__(self, name: str, letters: ConsumerDeadLetterPolicy | None) -> None:
         self._name = name
-        self._stated = set() if letters is None or letters.dead_letter_topic is None else {letters.dead_letter_topic}
+        stated = None if letters is None else letters.dead_letter_topic
+        self._stated = set() if stated is None else {plain_topic(stated)}
         self._named, self._unnamed = set[str](), set[str]()
 
     def read(self, registry: DeltaTable) -> None:
@@ -110,9 +129,9 @@ class _Described(Follower):
     A partition is described by the name of its topic, too.
     """
 
-    def __init__(self, root: str, pattern: re.Pattern[str], own: _Own) -> None:
+    def __init__(self, root: str, pattern: re.Pattern[str], mode: RegexSubscriptionMode, own: _Own) -> None:
         super().__init__(root, Files(), MESSAGES)
-        self._pattern, self._own = pattern, own
+        self._pattern, self._mode, self._own = pattern, mode, own
         self._sent, self._registered, self._registry = set[str](), set[str](), -1
         self._counts: dict[str, int] = {}
         self._begin_anew()
@@ -151,4 +170,12 @@ class _Described(Follower):
         return {each for each in topics if each in self._sent or self._fits(each)}
 
     def _fits(self, topic: str) -> bool:
-        return bool(self._pattern.fullmatch(topic) or self._pattern.fullmatch(topic_of(topic)))
+        wrong = {RegexSubscriptionMode.PersistentOnly: True, RegexSubscriptionMode.NonPersistentOnly: False}
+        if wrong.get(self._mode) is is_non_persistent(topic):
+            return False
+        return fits(self._pattern, (*spellings(topic), *spellings(topic_of(topic))))
+
+
+def fits(pattern: re.Pattern[str], names: Iterable[str]) -> bool:
+    """Whether a pattern describes one of some names as a whole."""
+    return any(pattern.fullmatch(each) for each in names)

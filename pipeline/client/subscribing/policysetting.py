@@ -23,6 +23,7 @@ from pipeline.subscriptions.guards import text_of
 from pipeline.subscriptions.lines import Topics
 from pipeline.subscriptions.policies import Policies, TopicPolicies
 from pipeline.subscriptions.policytable import PolicyTable
+from pipeline.subscriptions.topicnames import plain_topic
 from schemas import MESSAGES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS
 
 
@@ -41,7 +42,7 @@ class Held:
 
 def _set_topic_policies(root: str, topic: str, values: Mapping[str, Any]) -> bool:
     """Set some policies of a topic; the others stay as the registry has them then, whoever sets some meanwhile."""
-    checked_topic(topic)
+    topic = checked_topic(topic)
 
     def decide(registry: DeltaTable) -> list[dict[str, object]] | None:
         topics = _topics(registry)
@@ -61,7 +62,7 @@ def topic_policies(root: str, topic: str) -> TopicPolicies:
     Raises:
         NoWarehouse: the folder has no registry.
     """
-    return _topics(open_table(root, SUBSCRIPTIONS)).of(topic)
+    return _topics(open_table(root, SUBSCRIPTIONS)).of(plain_topic(topic))
 
 
 def policies_of(root: str, topic: str, subscription: str | None = None) -> Policies | TopicPolicies:
@@ -98,7 +99,7 @@ def set_policy(root: str, topic: str, subscription: str | None = None, **values:
     if isinstance(values.get("guard_tables"), Mapping):
         values["guard_tables"] = text_of(values["guard_tables"])
 
-    mine = topic, subscription
+    mine = plain_topic(topic), subscription
 
     def decide(found: Subscription | None) -> Subscription | None:
         line = existing(found, mine)
@@ -127,7 +128,7 @@ def policy_history(root: str, topic: str, subscription: str | None = None) -> li
     Raises:
         NoWarehouse: the folder has no registry.
     """
-    rows = history(open_table(root, SUBSCRIPTIONS), (topic, subscription or ""))
+    rows = history(open_table(root, SUBSCRIPTIONS), (plain_topic(topic), subscription or ""))
     return [Held(row["start"], row["policies"]) for row in rows]
 
 

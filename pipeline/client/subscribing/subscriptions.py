@@ -29,6 +29,7 @@ from pipeline.subscriptions.guards import Guard
 from pipeline.subscriptions.incarnations import Name, Sought, wrong_names
 from pipeline.subscriptions.lines import RegistryLine
 from pipeline.subscriptions.policies import Policies, topic_of
+from pipeline.subscriptions.topicnames import plain_topic
 from schemas import DELIVERIES, REDELIVERY, SUBSCRIPTIONS
 from state import tick_bits
 from state.buckets import MAX_TICK
@@ -113,6 +114,7 @@ def subscribe(root: str, new: Subscription) -> bool:
         AlreadySubscribed: the name is taken, with other settings.
         StillConflicting: others changed this line every time; nothing was written.
     """
+    new = replace(new, topic=plain_topic(new.topic), policies=_plain(new.policies))
 
     def decide(found: Subscription | None) -> Subscription | None:
         if found is None:
@@ -160,7 +162,7 @@ def set_policies(root: str, topic: str, name: str, policies: Policies) -> bool:
         BadValue: the number of slots is another one; it stays while the subscription acknowledges.
         StillConflicting: others changed this line every time; nothing was written.
     """
-    mine = topic, name
+    mine = plain_topic(topic), name
     return change(root, mine, lambda found: with_policies(root, existing(found, mine), policies))
 
 
@@ -172,7 +174,7 @@ def unsubscribe(root: str, topic: str, name: str) -> None:
         SubscriptionNotFound: there is no such subscription.
         StillConflicting: others changed this line every time; nothing was written.
     """
-    mine = topic, name
+    mine = plain_topic(topic), name
     change(root, mine, lambda found: existing(found, mine), active=False)
 
 
@@ -254,7 +256,8 @@ def registered(root: str, topic: str, name: str) -> Subscription:
         NoWarehouse: the folder has no registry.
         SubscriptionNotFound: there is no such subscription.
     """
-    return existing(line_of(open_table(root, SUBSCRIPTIONS), (topic, name)), (topic, name))
+    mine = plain_topic(topic), name
+    return existing(line_of(open_table(root, SUBSCRIPTIONS), mine), mine)
 
 
 def subscriptions(root: str, topic: str | None = None, name: str | None = None) -> list[Subscription]:
@@ -263,7 +266,7 @@ def subscriptions(root: str, topic: str | None = None, name: str | None = None) 
     Any Delta writer may append lines. They are read as ingest reads them: those that it refuses are left out, and what
     it does not look at is given its default.
     """
-    found = active(open_table(root, SUBSCRIPTIONS))
+    topic, found = None if topic is None else plain_topic(topic), active(open_table(root, SUBSCRIPTIONS))
     return [each for each in found if topic in (None, each.topic, topic_of(each.topic)) and name in (None, each.name)]
 
 
@@ -294,7 +297,8 @@ def _of_line(line: RegistryLine) -> Subscription:
 
 def _begun(root: str, line: Subscription) -> Subscription:
     """A line whose acknowledgement, and whose sink, begin behind what there is now, unless it says where."""
-    policies = line.policies
+    policies = _plain(line.policies)
+    line = replace(line, policies=policies)
     if line.letters_to[1] is not None:
         _check_letters(line, subscriptions(root))
     if policies.ack and policies.ack_after is None:
@@ -302,6 +306,12 @@ def _begun(root: str, line: Subscription) -> Subscription:
     if policies.sink is not None and policies.sink_after is None:
         policies = replace(policies, sink_after=open_table(root, DELIVERIES).version())
     return replace(line, policies=policies)
+
+
+def _plain(policies: Policies) -> Policies:
+    """Policies with the topic of dead letters as tables have it."""
+    letters = policies.dead_letter_topic
+    return policies if letters is None else replace(policies, dead_letter_topic=plain_topic(letters))
 
 
 def _check_letters(line: Subscription, known: Sequence[Subscription]) -> None:

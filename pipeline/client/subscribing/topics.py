@@ -47,7 +47,7 @@ def create_partitioned_topic(root: str, topic: str, partitions: int) -> list[str
         BadValue: too few or too many partitions, fewer than there are, or the topic is a partition itself.
         StillConflicting: others changed the number every time.
     """
-    checked_topic(topic)
+    topic = checked_topic(topic)
     if partition_of(topic) >= 0:
         raise BadValue("topic", topic, "one that is no partition itself")
 

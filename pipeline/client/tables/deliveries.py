@@ -23,6 +23,7 @@ from pipeline.delta.logs.entries import appended, info_of, oldest
 from pipeline.storage.files import Files
 from pipeline.storage.merge import Source, merged
 from pipeline.storage.parquet import typed
+from pipeline.subscriptions.topicnames import plain_topic
 from schemas import DELIVERIES, RESCHEDULED
 
 _PLACE = "place"
@@ -254,7 +255,7 @@ class Deliveries:
 
 
 def _named(topic: str | None, subscription: str | None) -> dict[str, str]:
-    named = {"topic": topic, "subscription": subscription}
+    named = {"topic": None if topic is None else plain_topic(topic), "subscription": subscription}
     return {key: value for key, value in named.items() if value is not None}
 
 

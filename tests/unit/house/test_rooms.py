@@ -37,7 +37,7 @@ CLIENT_FLOORS = (
     ("subscribing",),
     ("producing", "tables"),
     ("create", "message", "options", "checks"),
-    ("choices", "clock", "schema"),
+    ("choices", "clock", "recurring", "schema"),
     ("exceptions",),
 )
 """The rooms of the client, and the modules that are in none of them, from the top; the same holds as for rooms."""

@@ -49,6 +49,14 @@ def test_a_subscription_that_nobody_knows_is_told_with_the_nearest_one(root: str
     assert "has no subscription 'chekout'; did you mean 'checkout'?" in result.stderr
 
 
+@pytest.mark.parametrize("words", [["receive", "--no-follow"], ["pending"], ["pause"], ["policy", "show"]])
+def test_a_topic_may_be_spelled_with_its_namespace(root: str, words: list[str]) -> None:
+    """As programs of the reference spell it; it is one topic."""
+    for topic in ("orders", "persistent://public/default/orders"):
+        result = run(root, *words, "--topic", topic, "--subscription", "checkout")
+        assert result.exit_code == 0, result.stderr
+
+
 @pytest.mark.parametrize("words", [*LOOKS, ["trace", "--key", "a"]])
 def test_a_topic_that_nobody_knows_is_told_with_the_nearest_one(root: str, words: list[str]) -> None:
     """So is the topic of a subscription."""

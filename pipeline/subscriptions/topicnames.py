@@ -1,0 +1,41 @@
+"""How the name of a topic is written. The reference spells the topics of its default namespace with that namespace.
+
+`persistent://public/default/orders` and `public/default/orders` are `orders`. Any other name is taken as it is: that of
+another tenant or namespace, and `non-persistent://public/default/orders`, too.
+"""
+
+from __future__ import annotations
+
+_DEFAULT = "public/default/"
+_PERSISTENT, _NON_PERSISTENT = "persistent://", "non-persistent://"
+
+
+def plain_topic(name: str) -> str:
+    """The topic that a name means, as tables have it."""
+    own = name.removeprefix(_PERSISTENT)
+    if own.startswith(_DEFAULT) and (rest := own[len(_DEFAULT) :]) and "/" not in rest:
+        return rest
+    return name
+
+
+def full_name(topic: str) -> str:
+    """A topic as the reference spells it; one of another namespace as it is."""
+    return topic if "/" in topic else f"{_PERSISTENT}{_DEFAULT}{topic}"
+
+
+def spelled_like(name: str, topic: str) -> str:
+    """A topic as a program spells it that has called it, or the topic of which it is a partition, by a name."""
+    return topic if plain_topic(name) == name else full_name(topic)
+
+
+def spellings(topic: str) -> tuple[str, ...]:
+    """The names by which a program may describe a topic, its own name first."""
+    if is_non_persistent(topic):
+        return topic, topic.removeprefix(_NON_PERSISTENT)
+    full = full_name(topic)
+    return topic, full, full.removeprefix(_PERSISTENT)
+
+
+def is_non_persistent(topic: str) -> bool:
+    """Whether its name says that a broker keeps its messages in memory only. Here they are kept like all others."""
+    return topic.startswith(_NON_PERSISTENT)
