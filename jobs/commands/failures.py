@@ -2,12 +2,21 @@
 
 import errno
 import os
+import re
 import tempfile
 from pathlib import Path
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 _FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 _READ_ONLY = os.strerror(errno.EROFS)
+_REFUSED = {
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "{}: {}; name a folder that is there, or can be made"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "{}: {}; give this user the right, or name another folder"),
+    errno.EROFS: "{} is read-only; make it writable, or name another folder",
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "the disk of {} is full; make room and try again"),
+}
+"""What is said when the system refuses a file or a folder, of its path and the words of the system."""
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
 def explain(error: Exception) -> tuple[int, str]:
@@ -25,12 +34,14 @@ def explain(error: Exception) -> tuple[int, str]:
     while earlier.__context__ is not None and not isinstance(error, DelaylineError):
         earlier = earlier.__context__
         error = earlier if isinstance(earlier, DelaylineError) else error
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in _COLOUR.sub("", str(error)).splitlines() if line.strip()]
     text = next(iter(lines), "")
     if isinstance(error, BadValue | BadSetting | ExtraMissing | InvalidArgument | OutOfRange):
         return USAGE, text
     if isinstance(error, DelaylineError):
         return FAILED, text
+    if isinstance(error, OSError) and error.filename is not None and error.errno in _REFUSED:
+        return FAILED, _REFUSED[error.errno].format(error.filename, error.strerror)
     full = next((line for line in lines if any(each in line for each in _FULL)), None)
     if full is not None:
         return FAILED, f"the disk is full, make room and try again ({type(error).__name__}: {full})"

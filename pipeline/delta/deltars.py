@@ -28,6 +28,7 @@ from pipeline.delta.logs.opening import table_at
 from pipeline.delta.mended import answered
 from pipeline.storage.arrays import python_rows
 from pipeline.storage.files import Files
+from pipeline.storage.room import check_room
 from schemas import Table
 from schemas.columns import Columns
 
@@ -102,9 +103,14 @@ def create(root: str, table: Table, properties: Mapping[str, str]) -> None:
     Raises:
         BrokenVersion: it exists, and its newest version is cut short.
         NoFileSystem: only Spark reaches its folder.
+        OSError: the folder cannot be made, or nothing can be written there.
     """
     folder = _reached(root, table)
     schema = Schema.from_json(table.columns.json())
+    if (here := Files().local(folder)) is not None:
+        # delta-rs would not say why it cannot.
+        here.mkdir(parents=True, exist_ok=True)
+        check_room(here)
     try:
         DeltaTable.create(
             folder,
@@ -118,7 +124,8 @@ def create(root: str, table: Table, properties: Mapping[str, str]) -> None:
         # Somebody else created it meanwhile. With retries the same table would be created in the next version again.
         open_table(root, table)
     except DeltaError:
-        open_table(root, table)
+        with suppress(NoWarehouse):
+            open_table(root, table)
         raise
     put_first_checksum(Files(), folder)
 
@@ -195,9 +202,13 @@ def retried(
     Raises:
         NoWarehouse: there is no such table.
         StillConflicting: another writer was faster every time; nothing was written.
+        OSError: nothing can be written to the disk.
     """
+    here = Files().local(path_of(root, table))
     for attempt in range(ATTEMPTS):
         opened = open_table(root, table)
+        if here is not None:
+            check_room(here)
         try:
             return write(opened)
         except CommitFailedError:

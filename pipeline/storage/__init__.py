@@ -10,6 +10,7 @@ __all__ = [
     "merge",
     "notes",
     "parquet",
+    "room",
     "storecheck",
     "texts",
     "waiting",

@@ -295,6 +295,8 @@ ROWS: Mapping[str, Tests] = {
         _ROOM,
         "soak/test_full_disk.py::test_a_disk_that_is_read_only_is_refused_with_one_line",
     ),
+    "`W: Permission denied`, `W: Not a directory`, `W: No such file or directory`": "unit/jobs/test_failures.py::"
+    "test_a_folder_that_cannot_be_made_is_named_with_the_reason_and_another_one_is_made",
     "`Python worker exited unexpectedly`": (
         _WORKERS,
         "stream/test_workers.py::test_a_worker_that_is_killed_does_not_end_the_query",
