@@ -7,6 +7,8 @@ from enum import Enum
 
 from pipeline.client.exceptions import InvalidConfiguration
 
+_PAIR, _LAST_HASH = 2, (1 << 16) - 1
+
 
 class ConsumerType(Enum):
     """How consumers share a subscription; the value is the registry's text."""
@@ -58,7 +60,7 @@ class ProducerAccessMode(Enum):
 
 
 class KeySharedMode(Enum):
-    """How keys are divided; only `AutoSplit` can be had."""
+    """How keys are divided; a consumer can have `AutoSplit` only."""
 
     AutoSplit = 0
     Sticky = 1
@@ -120,10 +122,17 @@ class ConsumerBatchReceivePolicy:
 
 @dataclass(frozen=True)
 class ConsumerKeySharedPolicy:
-    """How a key-shared subscription divides keys; only the default can be had: slots that all consumers balance.
+    """How a key-shared subscription divides keys.
+
+    Attributes:
+        key_shared_mode: `AutoSplit`: consumers balance the slots of the subscription themselves. `Sticky`, by which
+            each consumer states its hashes, is refused when somebody subscribes.
+        allow_out_of_order_delivery: whether the messages of a key may come in another order. They come in their order,
+            whether they may or not.
+        sticky_ranges: for `Sticky`, pairs of the first and the last hash.
 
     Raises:
-        InvalidConfiguration: fixed ranges are asked for.
+        InvalidConfiguration: ranges are missing, overlap, or go beyond 0..65535.
     """
 
     key_shared_mode: KeySharedMode = KeySharedMode.AutoSplit
@@ -132,8 +141,11 @@ class ConsumerKeySharedPolicy:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
-        if self.key_shared_mode is not KeySharedMode.AutoSplit or self.sticky_ranges:
-            raise InvalidConfiguration("key_shared_mode", self.key_shared_mode, "consumers balance slots themselves")
-        if self.allow_out_of_order_delivery:
-            why = "a key's slot has one owner at a time"
-            raise InvalidConfiguration("allow_out_of_order_delivery", self.allow_out_of_order_delivery, why)
+        ranges = sorted(self.sticky_ranges or [])
+        if self.key_shared_mode is KeySharedMode.Sticky and not ranges:
+            raise InvalidConfiguration("sticky_ranges", self.sticky_ranges, "key_shared_mode = Sticky needs some")
+        ends = [end for each in ranges for end in each]
+        if any(len(each) != _PAIR for each in ranges) or not all(0 <= end <= _LAST_HASH for end in ends):
+            raise InvalidConfiguration("sticky_ranges", self.sticky_ranges, f"pairs of hashes in 0..{_LAST_HASH}")
+        if ends != sorted(ends) or any(end == begin for end, begin in zip(ends[1:-1:2], ends[2::2], strict=True)):
+            raise InvalidConfiguration("sticky_ranges", self.sticky_ranges, "they must not overlap")

@@ -27,7 +27,7 @@ from pipeline.client.consuming.registering import (
 from pipeline.client.exceptions import OperationNotSupported
 from pipeline.client.insight.looker import Looker
 from pipeline.client.message import MessageId
-from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, READER, refuse, spelled_out
+from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, READER, check_kinds, refuse, spelled_out
 from pipeline.client.producing.limits import Bounds
 from pipeline.client.producing.producer import Producer, Route
 from pipeline.client.producing.rows import HowProduced, Sender, sender_of
@@ -115,6 +115,7 @@ class Client(SetsPolicies, Commander, Looker, Closing):
         """
         self._check_open()
         refuse(PRODUCER, how, HowProduced.__annotations__)
+        check_kinds(producer_name=producer_name, schema=schema)
         name, begin = checked_topic(topic), how.get("initial_sequence_id")
         model = sender_of(name, producer_name, how)
         if begin is not None:
@@ -126,7 +127,7 @@ class Client(SetsPolicies, Commander, Looker, Closing):
         mode = how.get("message_routing_mode", PartitionsRoutingMode.RoundRobinDistribution)
         with answering(self._root):
             names, bounds = topic_partitions(self._root, name), Bounds(self._root)
-            route = Route([make(each) for each in names], mode)
+            route = Route([make(each) for each in names], mode, how.get("message_router"))
         made = Producer(spelled_like(topic, name), route, schema, self._writer.queue, self._forget, bounds)
         self._made.append(made)
         if names != [name]:
@@ -167,7 +168,8 @@ class Client(SetsPolicies, Commander, Looker, Closing):
         """
         self._check_open()
         refuse(CONSUMER, how, HowConsumed.__annotations__)
-        check_limit("receiver_queue_size", how.get("receiver_queue_size", 1), 1)
+        check_kinds(subscription_name=subscription_name, consumer_type=consumer_type)
+        check_limit("receiver_queue_size", how.get("receiver_queue_size", 0))
         mode = how.get("regex_subscription_mode", RegexSubscriptionMode.PersistentOnly)
         consumed = ConsumedTopics(self._root, topic, subscription_name, how.get("dead_letter_policy"), mode)
         usual_s = _LOOK_S if consumed.named else _PATTERN_LOOK_S
@@ -225,6 +227,7 @@ class Client(SetsPolicies, Commander, Looker, Closing):
         """
         self._check_open()
         refuse(READER, refused)
+        check_kinds(schema=schema, start_message_id_inclusive=start_message_id_inclusive, delayed=delayed)
         name = checked_topic(topic)
         with answering(self._root):
             log, partitions = TopicLog(self._root, name), topic_partitions(self._root, name)
@@ -235,7 +238,7 @@ class Client(SetsPolicies, Commander, Looker, Closing):
             spelled_like(topic, name),
             schema,
             delayed=delayed,
-            ahead=check_limit("receiver_queue_size", receiver_queue_size, 1),
+            ahead=max(1, check_limit("receiver_queue_size", receiver_queue_size)),
             inclusive=start_message_id_inclusive,
             forget=self._forget,
         )

@@ -1,6 +1,7 @@
 """What the client raises, named as in Apache Pulsar's Python client; one family with all other errors of this project.
 
-`except PulsarException` of a program that moved over catches every error that delayline raises on purpose.
+`except PulsarException` of a program that moved over catches every error that delayline raises on purpose. What is
+wrong with an argument is a `ValueError`, too, since the reference raises that; of a message a `TypeError` as well.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class MemoryBufferIsFull(ClientError):
         self.allowed = allowed
 
 
-class InvalidConfiguration(ClientError):
+class InvalidConfiguration(ClientError, ValueError):
     """An option has a value that cannot be followed here; the message says why. Leave it out, or change it."""
 
     def __init__(self, option: str, value: object, why: str) -> None:
@@ -115,7 +116,7 @@ class InvalidConfiguration(ClientError):
         self.option, self.value, self.why = option, value, why
 
 
-class InvalidMessage(NotAllowed, ClientError):
+class InvalidMessage(NotAllowed, ClientError, TypeError):
     """A message, or the id of one, cannot be as it is; nothing was sent or changed."""
 
 
@@ -127,7 +128,7 @@ class MessageTooBig(ClientError):
         self.field, self.size, self.allowed = field, size, allowed
 
 
-class InvalidTopicName(ClientError):
+class InvalidTopicName(ClientError, ValueError):
     """A topic needs a name that is not empty and is text."""
 
     def __init__(self, topic: object) -> None:
@@ -135,7 +136,7 @@ class InvalidTopicName(ClientError):
         self.topic = topic
 
 
-class InvalidUrl(ClientError):
+class InvalidUrl(ClientError, ValueError):
     """The address is not that of a warehouse. Name a folder, `file:///...` or `s3://...`."""
 
     def __init__(self, url: object) -> None:

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from pipeline.client.exceptions import InvalidMessage
-from pipeline.client.schema import Schema
+from pipeline.client.schema import BytesSchema, Schema
 from pipeline.storage.arrays import IntArray
 from pipeline.subscriptions.policies import partition_of
-from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY, whole_number
+from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY, PRODUCER_NAME, whole_number
 
 _LAYOUT = struct.Struct(">BBiqqi")
 _VERSION = 1
@@ -118,6 +118,11 @@ class MessageId:
             raise InvalidMessage("message_id_bytes", message_id_bytes, f"what serialize of version {_VERSION} gave")
         return cls(partition, ledger, entry, batch, topic=topic or "", is_sent=bool(sent))
 
+    @classmethod
+    def wrap(cls, msg_id: MessageId) -> MessageId:
+        """The id itself; there the client has ids of two kinds."""
+        return msg_id
+
     def __str__(self) -> str:
         """(ledger, entry, partition, batch index), as the reference writes it."""
         return "({},{},{},{})".format(*self._key[1:])
@@ -146,7 +151,7 @@ MessageId.earliest = MessageId(-1, _FIRST, _FIRST)
 MessageId.latest = MessageId(-1, _LAST, _LAST)
 
 
-RESERVED = (EVENT_TIME, ORDERING_KEY)
+RESERVED = (EVENT_TIME, ORDERING_KEY, PRODUCER_NAME)
 """Properties that are no application's own."""
 
 
@@ -211,15 +216,21 @@ class Message:
         return self._window.ledgers[self._number], self._window.entries[self._number]
 
     def data(self) -> bytes:
-        """The bytes sent."""
+        """The bytes sent; none when there are none (`has_null_value`)."""
         return self._window.payloads[self._number] or b""
 
+    def has_null_value(self) -> bool:
+        """Whether None was sent, and not bytes of length 0."""
+        return self._window.payloads[self._number] is None
+
     def value(self) -> Any:  # noqa: ANN401 - what the schema gives
-        """The content, decoded by the schema."""
+        """The content, decoded by the schema. What was sent as None is None, or empty bytes without a schema."""
+        if self.has_null_value() and not isinstance(self._schema, BytesSchema):
+            return None
         return self._schema.decode(self.data())
 
     def properties(self) -> dict[str, str | None]:
-        """What the sender set, less the two names by which event time and ordering key travel."""
+        """What the sender set, less the names by which event time, ordering key and producer travel."""
         return {name: text for name, text in self._properties().items() if name not in RESERVED}
 
     def partition_key(self) -> str:
@@ -229,6 +240,14 @@ class Message:
     def ordering_key(self) -> str:
         """The ordering key; empty when there is none."""
         return self._properties().get(ORDERING_KEY) or ""
+
+    def producer_name(self) -> str:
+        """The name that its program gave to the producer; empty when it gave none."""
+        return self._properties().get(PRODUCER_NAME) or ""
+
+    def encryption_context(self) -> object | None:
+        """None: the client does not encrypt."""
+        return None
 
     def publish_timestamp(self) -> int:
         """When it was sent, ms since the epoch."""

@@ -7,15 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from inspect import Parameter, Signature, cleandoc, signature
+from types import UnionType
 from typing import Any, TypeVar
 
 from pipeline.client.choices import (
     BatchingType,
     CompressionType,
+    ConsumerBatchReceivePolicy,
+    ConsumerDeadLetterPolicy,
     ConsumerKeySharedPolicy,
+    ConsumerType,
+    InitialPosition,
+    PartitionsRoutingMode,
     ProducerAccessMode,
+    RegexSubscriptionMode,
 )
 from pipeline.client.exceptions import InvalidConfiguration
+from pipeline.client.schema import Schema
 
 F = TypeVar("F", bound=Callable[..., Any])
 Refused = Mapping[str, tuple[object, str]]
@@ -70,14 +78,42 @@ CONSUMER: Refused = {
     "auto_ack_oldest_chunked_message_on_queue_full": (False, "a message of any size is one row"),
     "max_total_receiver_queue_size_across_partitions": (50_000, "receiver_queue_size holds for each topic"),
     "start_message_id_inclusive": (True, "the message at which seek begins comes, too"),
-    "batch_index_ack_enabled": (False, "each message is an entry, and is acknowledged by itself anyway"),
-    "key_shared_policy": (ConsumerKeySharedPolicy(), "consumers balance slots themselves"),
 }
 READER: Refused = {
     **_READING,
     "reader_name": (None, "a reader is registered nowhere"),
     "subscription_role_prefix": (None, "a reader has no subscription"),
 }
+_KINDS: Mapping[str, type | UnionType] = {
+    "subscription_name": str,
+    "producer_name": str | None,
+    "consumer_name": str | None,
+    "consumer_type": ConsumerType,
+    "schema": Schema,
+    "block_if_queue_full": bool,
+    "batching_enabled": bool,
+    "message_routing_mode": PartitionsRoutingMode,
+    "initial_position": InitialPosition,
+    "batch_receive_policy": ConsumerBatchReceivePolicy | None,
+    "dead_letter_policy": ConsumerDeadLetterPolicy | None,
+    "key_shared_policy": ConsumerKeySharedPolicy | None,
+    "batch_index_ack_enabled": bool,
+    "start_message_id_inclusive": bool,
+    "regex_subscription_mode": RegexSubscriptionMode,
+    "delayed": bool,
+}
+"""What an option is, where another kind would be found too late. Who reads numbers says what they may be."""
+
+
+def check_kinds(**given: object) -> None:
+    """Look at the kinds of values.
+
+    Raises:
+        InvalidConfiguration: one is of another kind.
+    """
+    for name, value in given.items():
+        if (kind := _KINDS.get(name)) is not None and not isinstance(value, kind):
+            raise InvalidConfiguration(name, value, f"it must be of the type {getattr(kind, '__name__', kind)}")
 
 
 def refuse(refused: Refused, given: Mapping[str, object], known: Container[str] = ()) -> None:
@@ -85,8 +121,9 @@ def refuse(refused: Refused, given: Mapping[str, object], known: Container[str] 
 
     Raises:
         TypeError: the reference has no option of that name either.
-        InvalidConfiguration: it has, and the value is not the one that changes nothing.
+        InvalidConfiguration: it has, and the value is not the one that changes nothing, or is of another kind.
     """
+    check_kinds(**given)
     for name, value in given.items():
         if name in known:
             continue
@@ -94,7 +131,7 @@ def refuse(refused: Refused, given: Mapping[str, object], known: Container[str] 
             message = f"there is no option {name!r}"
             raise TypeError(message)
         neutral, why = refused[name]
-        if value is not None and value != neutral:
+        if value != neutral:
             raise InvalidConfiguration(name, value, why)
 
 

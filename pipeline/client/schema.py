@@ -6,6 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
+from enum import Enum
 from typing import Any
 
 from pipeline.client.exceptions import InvalidMessage
@@ -59,14 +60,15 @@ class JsonSchema(Schema):
     """JSON: of dataclasses when one is named, else of what `json` knows."""
 
     def __init__(self, record_cls: Callable[..., Any] | None = None) -> None:
-        """Values are decoded to `record_cls(**fields)`, when it is given."""
+        """Objects of `record_cls` are encoded by their attributes, and decoded to `record_cls(**fields)`, if given."""
         self._record = record_cls
 
     def encode(self, content: Any) -> bytes:  # noqa: ANN401 - refused when json does not know it
         """The content as JSON."""
-        plain = asdict(content) if is_dataclass(content) and not isinstance(content, type) else content
+        if isinstance(self._record, type) and not isinstance(content, self._record):
+            raise InvalidMessage("content", content, f"a {self._record.__name__}")
         try:
-            return json.dumps(plain).encode()
+            return json.dumps(content, default=_plain if self._record is not None else _fields).encode()
         except (TypeError, ValueError) as error:
             raise InvalidMessage("content", content, "what JSON can hold") from error
 
@@ -74,3 +76,24 @@ class JsonSchema(Schema):
         """What the JSON says."""
         found = json.loads(data)
         return found if self._record is None else self._record(**found)
+
+
+def _fields(value: object) -> dict[str, Any]:
+    """The fields of a dataclass.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not is_dataclass(value) or isinstance(value, type):
+        message = f"{type(value).__name__} is no dataclass"
+        raise TypeError(message)
+    return asdict(value)
+
+
+def _plain(value: object) -> Any:  # noqa: ANN401 - what JSON can hold
+    """What stands for a value in the JSON of a record: of an object its attributes."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, bytes):
+        return value.decode()
+    return _fields(value) if is_dataclass(value) else dict(vars(value))

@@ -12,8 +12,8 @@ class PipelineError(DelaylineError):
     """Root of all errors that the pipeline raises on purpose."""
 
 
-class NotAllowed(PipelineError):
-    """Root of those that name a field, its value and what is allowed."""
+class NotAllowed(PipelineError, ValueError):
+    """Root of those that name a field, its value and what is allowed; as a `ValueError` they are caught, too."""
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         super().__init__(f"{field} = {shown(value)}, allowed: {allowed}")

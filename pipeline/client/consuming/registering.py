@@ -16,8 +16,10 @@ from pipeline.client.checks import check_limit
 from pipeline.client.choices import (
     ConsumerBatchReceivePolicy,
     ConsumerDeadLetterPolicy,
+    ConsumerKeySharedPolicy,
     ConsumerType,
     InitialPosition,
+    KeySharedMode,
     RegexSubscriptionMode,
 )
 from pipeline.client.clock import clock_of
@@ -58,7 +60,8 @@ class HowConsumed(TypedDict, total=False):
             seconds; a second for a pattern if nothing is said, else a minute.
         regex_subscription_mode: which topics a pattern finds; those that are persistent if nothing is said. Others
             have a name that begins with `non-persistent://`, and are kept all the same.
-        receiver_queue_size: so many messages are read ahead, at least; 1 000 if nothing is said.
+        receiver_queue_size: so many messages are read ahead, at least; 1 000 if nothing is said. 0 is like 1: what is
+            read ahead is kept from no other consumer, since slots say who gets a message.
         consumer_name: by which others see it; else one is drawn.
         unacked_messages_timeout_ms: what the program holds for longer comes again; 0: it does not.
         negative_ack_redelivery_delay_ms: after so long a message that failed comes again; a minute for a subscription
@@ -68,6 +71,9 @@ class HowConsumed(TypedDict, total=False):
         dead_letter_policy: when a message goes to the dead-letter topic; without one, never.
         max_unacked_messages: so many messages a consumer may hold; 0: any number; 50 000 for a subscription that is
             new.
+        key_shared_policy: how keys are divided; only its mode `AutoSplit` can be had.
+        batch_index_ack_enabled: whether messages of a batch are acknowledged one by one; they are, whether it is said
+            or not, since each message is an entry.
         priority_level: of a failover consumer; 0 is the best.
         consumer_event_listener: told when a failover consumer becomes the one that gets messages.
         tick_ms: the precision of a subscription that is new: a message comes up to so much late; a second if nothing
@@ -86,6 +92,8 @@ class HowConsumed(TypedDict, total=False):
     batch_receive_policy: ConsumerBatchReceivePolicy | None
     dead_letter_policy: ConsumerDeadLetterPolicy | None
     max_unacked_messages: int | None
+    key_shared_policy: ConsumerKeySharedPolicy | None
+    batch_index_ack_enabled: bool
     priority_level: int
     consumer_event_listener: ConsumerEventListener | None
     tick_ms: int | None
@@ -122,7 +130,9 @@ def register(
         AlreadySubscribed: the type or the tick is another one.
         StillConflicting: others changed the line every time.
     """
-    stated = _stated_over(Policies(), how)
+    stated, keys = _stated_over(Policies(), how), how.get("key_shared_policy")
+    if keys is not None and keys.key_shared_mode is KeySharedMode.Sticky:
+        raise InvalidConfiguration("key_shared_policy", keys, "consumers balance slots themselves; leave AutoSplit")
     if not topics:
         return {}
     _register_new(root, topics, name, consumer_type, how)

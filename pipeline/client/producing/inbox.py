@@ -20,7 +20,7 @@ class Message:
 
     Attributes:
         topic: where to; not empty.
-        payload: the bytes to deliver.
+        payload: the bytes to deliver; None: there is no value.
         publish_time: when it was sent, with a time zone; None: when ingest takes it.
         key: travels with the message; the order of deliveries does not depend on it.
         properties: what travels beside the payload.
@@ -35,7 +35,7 @@ class Message:
     """
 
     topic: str
-    payload: bytes
+    payload: bytes | None
     publish_time: datetime | None = None
     key: str | None = None
     properties: Mapping[str, str | None] = field(default_factory=dict)
@@ -92,7 +92,7 @@ def send(root: str, messages: Sequence[Message]) -> int:
 def checker(root: str) -> Callable[[Message], None]:
     """A function that refuses what the job would reject: it raises `MessageTooBig` or `InvalidMessage`."""
     bounds = Bounds(root)
-    return lambda message: bounds.check(message.payload, message.deliver_after_ms or message.delay_ms)
+    return lambda message: bounds.check(len(message.payload or b""), message.deliver_after_ms or message.delay_ms)
 
 
 def rows_of_messages(messages: Sequence[Message]) -> pa.Table:

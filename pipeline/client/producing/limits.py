@@ -26,20 +26,20 @@ class Bounds:
         """Look it up."""
         self._look()
 
-    def check(self, payload: bytes, delay_ms: int) -> None:
-        """Look at a payload, and at how long after it is sent it is to come, ms.
+    def check(self, size: int, delay_ms: int) -> None:
+        """Look at the bytes of a payload, and at how long after it is sent it is to come, ms.
 
         Raises:
             MessageTooBig: the payload is larger than `max_payload_bytes` of the job.
             InvalidMessage: the delay is longer than `max_delay_ms` of the job.
         """
-        if self._is_refused(len(payload), delay_ms):
+        if self._is_refused(size, delay_ms):
             # The job may have been started with other settings since.
             self._look()
-        if self._known is None or not self._is_refused(len(payload), delay_ms):
+        if self._known is None or not self._is_refused(size, delay_ms):
             return
-        if len(payload) > self._known.max_payload_bytes:
-            raise MessageTooBig("payload", len(payload), self._known.max_payload_bytes)
+        if size > self._known.max_payload_bytes:
+            raise MessageTooBig("payload", size, self._known.max_payload_bytes)
         raise InvalidMessage("delay", delay_ms, f"{self._known.max_delay_ms} ms at most, by the job's max_delay_ms")
 
     def _is_refused(self, size: int, delay_ms: int) -> bool:

@@ -15,15 +15,23 @@ from zlib import crc32
 from pipeline.client.checks import Closing, span_ms
 from pipeline.client.choices import PartitionsRoutingMode
 from pipeline.client.clock import clock_of
-from pipeline.client.exceptions import ClientError, InvalidMessage, MemoryBufferIsFull, ProducerQueueIsFull, Result
+from pipeline.client.exceptions import (
+    ClientError,
+    InvalidConfiguration,
+    InvalidMessage,
+    MemoryBufferIsFull,
+    ProducerQueueIsFull,
+    Result,
+)
 from pipeline.client.message import RESERVED, MessageId
 from pipeline.client.options import SEND, refuse, spelled_out
 from pipeline.client.producing.limits import Bounds, check_texts
 from pipeline.client.producing.queue import Queue
-from pipeline.client.producing.rows import Content, Done, Sender
+from pipeline.client.producing.rows import Content, Done, MessageRouter, Sender, as_received
 from pipeline.client.schema import Schema
 from pipeline.config.errors import BadValue, check_text
-from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
+from pipeline.subscriptions.policies import topic_of
+from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY, PRODUCER_NAME
 from state.buckets import MAX_TIME
 
 Callback = Callable[[Result, MessageId | None], object]
@@ -34,7 +42,8 @@ class How(TypedDict, total=False):
     """What may be said of a message beside its content; all of it may be left out.
 
     Attributes:
-        properties: texts by name. Two names are taken: `delayline.event_time` and `delayline.ordering_key`.
+        properties: texts by name. Some names are taken: `delayline.event_time`, `delayline.ordering_key` and
+            `delayline.producer_name`.
         partition_key: its key. The hash of it names the partition.
         ordering_key: by which a key-shared subscription orders, instead of the key.
         sequence_id: its number, larger than the one before; else they are counted. A producer with a name sends no
@@ -61,26 +70,37 @@ class How(TypedDict, total=False):
 class Route:
     """The senders of a producer: one, or one for each partition.
 
-    A key always goes to the same partition, until there are more of them. Without a key partitions take turns, or all
-    messages go to one that is drawn.
+    A router says where a message goes. Without one a key always goes to the same partition, until there are more of
+    them, and without a key partitions take turns, or all messages go to one that is drawn.
 
     Attributes:
         senders: in the order of partitions.
     """
 
-    def __init__(self, senders: Sequence[Sender], mode: PartitionsRoutingMode) -> None:
+    def __init__(
+        self, senders: Sequence[Sender], mode: PartitionsRoutingMode, router: MessageRouter | None = None
+    ) -> None:
         """Begin with these partitions."""
-        self.senders = list(senders)
+        self.senders, self._router = list(senders), router
         self._turn = None if mode is PartitionsRoutingMode.UseSinglePartition else count()
         self._single = random.randrange(len(self.senders))  # noqa: S311 - spreads producers, not a secret
 
-    def of(self, key: str | None) -> Sender:
-        """The sender of a message."""
+    def of(self, content: Content) -> Sender:
+        """The sender of a message.
+
+        Raises:
+            InvalidConfiguration: the router does not give the number of a partition.
+        """
         senders = self.senders
         if len(senders) == 1:
             return senders[0]
-        if key is not None:
-            return senders[crc32(key.encode()) % len(senders)]
+        if self._router is not None:
+            number = int(self._router(as_received(content, topic_of(senders[0].topic)), len(senders)))
+            if not 0 <= number < len(senders):
+                raise InvalidConfiguration("message_router", number, f"it must give 0..{len(senders) - 1}")
+            return senders[number]
+        if content.key is not None:
+            return senders[crc32(content.key.encode()) % len(senders)]
         return senders[(self._single if self._turn is None else next(self._turn)) % len(senders)]
 
     def grow(self, topics: Sequence[str], make: Callable[[str], Sender]) -> None:
@@ -109,6 +129,7 @@ class Producer(Closing):
         self._bounds, self._clock = bounds, clock_of(bounds.root)
         self._topic, self._route, self._schema, self._queue, self._forget = topic, route, schema, queue, forget
         self._name, self._closed = route.senders[0].name, False
+        self._own = {PRODUCER_NAME: self._name} if route.senders[0].named else {}
 
     def topic(self) -> str:
         """Where its messages go."""
@@ -134,7 +155,7 @@ class Producer(Closing):
         """Send a message; wait until the store has it.
 
         Args:
-            content: what the schema encodes; without one, bytes.
+            content: what the schema encodes; without one, bytes. None: a message without a value.
             **how: see `How`.
 
         Returns:
@@ -158,7 +179,7 @@ class Producer(Closing):
         """Send a message in the background.
 
         Args:
-            content: what the schema encodes; without one, bytes.
+            content: what the schema encodes; without one, bytes. None: a message without a value.
             callback: told `Result.Ok` and the id when the store has the message, else the error and None. It runs in
                 the thread that writes. None: `flush` raises what went wrong.
             **how: see `How`.
@@ -187,7 +208,7 @@ class Producer(Closing):
             MemoryBufferIsFull: the same of bytes.
         """
         number, built = self._built(content, how)
-        self._queue.put(self._route.of(built.key), built, number, done, hurry=hurry)
+        self._queue.put(self._route.of(built), built, number, done, hurry=hurry)
 
     def flush(self) -> None:
         """Wait until all that was sent before is decided, and its callbacks were called.
@@ -215,18 +236,19 @@ class Producer(Closing):
         Raises:
             InvalidMessage: it cannot be as it is.
         """
-        payload, published = self._schema.encode(content), self._clock.wall_us()
+        payload, published = None if content is None else self._schema.encode(content), self._clock.wall_us()
+        size = 0 if payload is None else len(payload)
         if not how:
-            self._bounds.check(payload, 0)
-            return None, Content(payload, published)
+            self._bounds.check(size, 0)
+            return None, Content(payload, published, properties=self._own or None)
         refuse(SEND, how, _KNOWN)
         key, number = how.get("partition_key"), how.get("sequence_id")
         if number is not None:
             _check("sequence_id", number)
         _check_text("partition_key", key)
         deliver = _deliver(how.get("deliver_at"), how.get("deliver_after"), published)
-        self._bounds.check(payload, 0 if deliver is None else max(0, -(-(deliver - published) // 1_000)))
-        properties = _properties(how)
+        self._bounds.check(size, 0 if deliver is None else max(0, -(-(deliver - published) // 1_000)))
+        properties = {**_properties(how), **self._own} or None
         check_texts(key, properties)
         return number, Content(payload, published, deliver, key, properties)
 
@@ -265,14 +287,14 @@ def _deliver(at_ms: int | None, after: timedelta | None, published: int) -> int 
     return at_ms * 1_000
 
 
-def _properties(how: How) -> dict[str, str] | None:
+def _properties(how: How) -> dict[str, str]:
     asked = how.get("properties") or {}
     if not isinstance(asked, Mapping):
         raise InvalidMessage("properties", asked, "texts by name")
     properties = dict(asked)
     for name, text in properties.items():
         if name in RESERVED:
-            raise InvalidMessage("properties", name, f"other names than {' and '.join(RESERVED)}")
+            raise InvalidMessage("properties", name, f"other names than {', '.join(RESERVED)}")
         _check_text("property", name)
         _check_text(f"property {name}", text)
     if (happened := how.get("event_timestamp")) is not None:
@@ -281,7 +303,7 @@ def _properties(how: How) -> dict[str, str] | None:
     if (ordering := how.get("ordering_key")) is not None:
         _check_text("ordering_key", ordering)
         properties[ORDERING_KEY] = ordering
-    return properties or None
+    return properties
 
 
 def _check(field: str, value: object) -> None:

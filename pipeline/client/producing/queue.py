@@ -70,7 +70,7 @@ class Queue:
         """
         check_process(self._process, "send")
         with self._lock:
-            while (full := self._full(sender, len(content.payload))) is not None:
+            while (full := self._full(sender, content.size)) is not None:
                 if not sender.blocks or threading.current_thread() is self._thread:
                     raise full
                 self._moved.wait()
@@ -194,7 +194,7 @@ class Queue:
         sender.numbered, sender.queued = max(sender.numbered, number), max(sender.queued, number)
         known = sender.counts_on or stated is not None
         self._waiting.append(Entry(sender, content, number, known, repeated, queued, done))
-        size = len(content.payload)
+        size = content.size
         sender.put += 1
         sender.waiting += 1
         sender.waiting_bytes += size
@@ -231,7 +231,7 @@ class Queue:
             turn, size = list[Entry](), 0
             while self._waiting and len(turn) < _TURN_ROWS and size <= _TURN_BYTES:
                 turn.append(self._waiting.popleft())
-                size += len(turn[-1].content.payload)
+                size += turn[-1].content.size
             self._begin_at = time.monotonic() if self._waiting else inf
             return turn
 
@@ -248,7 +248,7 @@ class Queue:
         counts, sizes = dict[Sender, int](), dict[Sender, int]()
         for each in entries:
             counts[each.sender] = counts.get(each.sender, 0) + 1
-            sizes[each.sender] = sizes.get(each.sender, 0) + len(each.content.payload)
+            sizes[each.sender] = sizes.get(each.sender, 0) + each.content.size
         with self._lock:
             for sender, count in counts.items():
                 sender.waiting -= count

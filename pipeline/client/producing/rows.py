@@ -8,16 +8,20 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypedDict
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 
 from pipeline.client.checks import check_limit
 from pipeline.client.choices import PartitionsRoutingMode
-from pipeline.client.message import MessageId
+from pipeline.client.message import Message, MessageId, Window
+from pipeline.client.schema import BytesSchema
 from pipeline.delta.deltars import arrow_schema
 from schemas import INBOX
 
 Done = Callable[[Exception | None, MessageId | None], None]
 """Told what became of a message: an error, or its id."""
+MessageRouter = Callable[[Message, int], int]
+"""Gives the number of the partition to which a message goes, of so many."""
 _LIMITS = {
     "send_timeout_millis": (30_000, 0),
     "max_pending_messages": (1_000, 1),
@@ -43,6 +47,8 @@ class HowProduced(TypedDict, total=False):
         batching_max_allowed_size_in_bytes: nor do so many bytes; 128 kB if nothing is said.
         batching_max_publish_delay_ms: nor does anything wait for longer; 10 if nothing is said.
         message_routing_mode: to which partition messages without a key go; in turn if nothing is said.
+        message_router: called with each message of a topic that has partitions, as it will be received but without an
+            id, and the number of partitions; gives the number of the one to which it goes.
     """
 
     initial_sequence_id: int | None
@@ -54,6 +60,7 @@ class HowProduced(TypedDict, total=False):
     batching_max_allowed_size_in_bytes: int
     batching_max_publish_delay_ms: int
     message_routing_mode: PartitionsRoutingMode
+    message_router: MessageRouter | None
 
 
 @dataclass(eq=False)
@@ -135,18 +142,23 @@ class Content(NamedTuple):
     """A message as its sender states it.
 
     Attributes:
-        payload: the bytes.
+        payload: the bytes; None: there is no value.
         published: when it was sent, in microseconds since the epoch.
         deliver: the time asked for, the same; None: at once.
         key: travels with it.
         properties: what travels beside the payload.
     """
 
-    payload: bytes
+    payload: bytes | None
     published: int
     deliver: int | None = None
     key: str | None = None
     properties: dict[str, str] | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload."""
+        return 0 if self.payload is None else len(self.payload)
 
 
 class Entry(NamedTuple):
@@ -173,14 +185,24 @@ class Entry(NamedTuple):
 
 def inbox_rows(entries: Sequence[Entry]) -> pa.Table:
     """The rows of `inbox` for some messages, in their order."""
-    schema, contents, times = arrow_schema(INBOX), [each.content for each in entries], pa.int64()
+    return _rows([each.sender.topic for each in entries], [each.content for each in entries])
+
+
+def as_received(content: Content, topic: str) -> Message:
+    """A message that is to be sent, as whoever receives it will see it; it has no id yet."""
+    nowhere, none = np.full(1, -1), np.zeros(1, np.int64)
+    return Message(Window(_rows([topic], [content]), nowhere, nowhere, none, none), 0, BytesSchema(), topic)
+
+
+def _rows(topics: Sequence[str], contents: Sequence[Content]) -> pa.Table:
+    schema, times = arrow_schema(INBOX), pa.int64()
     columns = {
-        "topic": pa.array([each.sender.topic for each in entries], pa.string()),
+        "topic": pa.array(topics, pa.string()),
         "message_key": pa.array([each.key for each in contents], pa.string()),
         "properties": _maps([each.properties for each in contents], schema.field("properties").type),
         "publish_time": pa.array([each.published for each in contents], times),
         "deliver_at": pa.array([each.deliver for each in contents], times),
-        "deliver_after_ms": pa.nulls(len(entries), times),
+        "deliver_after_ms": pa.nulls(len(contents), times),
         "payload": pa.array([each.payload for each in contents], pa.binary()),
     }
     return pa.Table.from_arrays([columns[each.name].cast(each.type) for each in schema], schema=schema)

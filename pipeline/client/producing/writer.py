@@ -100,7 +100,7 @@ class Stats:
         """Count a turn that has ended."""
         self._turns += 1
         self._messages += len(entries)
-        self._bytes += sum(len(each.content.payload) for each in entries)
+        self._bytes += sum(each.content.size for each in entries)
         self._slowest_s = max(self._slowest_s, took_s)
         passed_s = time.monotonic() - self._begun
         if self._interval_s and passed_s >= self._interval_s:

@@ -204,7 +204,7 @@ def test_options_of_a_reader_that_cannot_be_had_are_refused(root: str) -> None:
         with pytest.raises(InvalidConfiguration):
             client.create_reader("t", MessageId.earliest, reader_name="r")
         with pytest.raises(InvalidConfiguration):
-            client.create_reader("t", MessageId.earliest, receiver_queue_size=0)
+            client.create_reader("t", MessageId.earliest, receiver_queue_size=-1)
     with pytest.raises(NoWarehouse):
         Client(f"{root}/none").create_reader("t", MessageId.earliest)
 

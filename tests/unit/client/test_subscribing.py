@@ -211,7 +211,7 @@ def test_an_exclusive_subscription_that_nobody_serves_is_said_to_be_so(client: C
         ("unacked_messages_timeout_ms", 10),
         ("negative_ack_redelivery_delay_ms", -1),
         ("tick_ms", 0),
-        ("receiver_queue_size", 0),
+        ("receiver_queue_size", -1),
         ("is_read_compacted", True),
         ("replicate_subscription_state_enabled", True),
     ],
