@@ -12,7 +12,7 @@ from pipeline.client.exceptions import InvalidMessage
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.storage.arrays import IntArray
 from pipeline.subscriptions.policies import partition_of
-from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY, PRODUCER_NAME, whole_number
+from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY, whole_number
 
 _LAYOUT = struct.Struct(">BBiqqi")
 _VERSION = 1
@@ -118,11 +118,6 @@ class MessageId:
             raise InvalidMessage("message_id_bytes", message_id_bytes, f"what serialize of version {_VERSION} gave")
         return cls(partition, ledger, entry, batch, topic=topic or "", is_sent=bool(sent))
 
-    @classmethod
-    def wrap(cls, msg_id: MessageId) -> MessageId:
-        """The id itself; there the client has ids of two kinds."""
-        return msg_id
-
     def __str__(self) -> str:
         """(ledger, entry, partition, batch index), as the reference writes it."""
         return "({},{},{},{})".format(*self._key[1:])
@@ -151,7 +146,7 @@ MessageId.earliest = MessageId(-1, _FIRST, _FIRST)
 MessageId.latest = MessageId(-1, _LAST, _LAST)
 
 
-RESERVED = (EVENT_TIME, ORDERING_KEY, PRODUCER_NAME)
+RESERVED = (EVENT_TIME, ORDERING_KEY)
 """Properties that are no application's own."""
 
 
@@ -230,7 +225,7 @@ class Message:
         return self._schema.decode(self.data())
 
     def properties(self) -> dict[str, str | None]:
-        """What the sender set, less the names by which event time, ordering key and producer travel."""
+        """What the sender set, less the two names by which event time and ordering key travel."""
         return {name: text for name, text in self._properties().items() if name not in RESERVED}
 
     def partition_key(self) -> str:
@@ -240,10 +235,6 @@ class Message:
     def ordering_key(self) -> str:
         """The ordering key; empty when there is none."""
         return self._properties().get(ORDERING_KEY) or ""
-
-    def producer_name(self) -> str:
-        """The name that its program gave to the producer; empty when it gave none."""
-        return self._properties().get(PRODUCER_NAME) or ""
 
     def encryption_context(self) -> object | None:
         """None: the client does not encrypt."""

@@ -31,7 +31,7 @@ from pipeline.client.producing.rows import Content, Done, MessageRouter, Sender,
 from pipeline.client.schema import Schema
 from pipeline.config.errors import BadValue, check_text
 from pipeline.subscriptions.policies import topic_of
-from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY, PRODUCER_NAME
+from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 from state.buckets import MAX_TIME
 
 Callback = Callable[[Result, MessageId | None], object]
@@ -42,8 +42,7 @@ class How(TypedDict, total=False):
     """What may be said of a message beside its content; all of it may be left out.
 
     Attributes:
-        properties: texts by name. Some names are taken: `delayline.event_time`, `delayline.ordering_key` and
-            `delayline.producer_name`.
+        properties: texts by name. Two names are taken: `delayline.event_time` and `delayline.ordering_key`.
         partition_key: its key. The hash of it names the partition.
         ordering_key: by which a key-shared subscription orders, instead of the key.
         sequence_id: its number, larger than the one before; else they are counted. A producer with a name sends no
@@ -129,7 +128,6 @@ class Producer(Closing):
         self._bounds, self._clock = bounds, clock_of(bounds.root)
         self._topic, self._route, self._schema, self._queue, self._forget = topic, route, schema, queue, forget
         self._name, self._closed = route.senders[0].name, False
-        self._own = {PRODUCER_NAME: self._name} if route.senders[0].named else {}
 
     def topic(self) -> str:
         """Where its messages go."""
@@ -240,7 +238,7 @@ class Producer(Closing):
         size = 0 if payload is None else len(payload)
         if not how:
             self._bounds.check(size, 0)
-            return None, Content(payload, published, properties=self._own or None)
+            return None, Content(payload, published)
         refuse(SEND, how, _KNOWN)
         key, number = how.get("partition_key"), how.get("sequence_id")
         if number is not None:
@@ -248,7 +246,7 @@ class Producer(Closing):
         _check_text("partition_key", key)
         deliver = _deliver(how.get("deliver_at"), how.get("deliver_after"), published)
         self._bounds.check(size, 0 if deliver is None else max(0, -(-(deliver - published) // 1_000)))
-        properties = {**_properties(how), **self._own} or None
+        properties = _properties(how)
         check_texts(key, properties)
         return number, Content(payload, published, deliver, key, properties)
 
@@ -287,14 +285,14 @@ def _deliver(at_ms: int | None, after: timedelta | None, published: int) -> int 
     return at_ms * 1_000
 
 
-def _properties(how: How) -> dict[str, str]:
+def _properties(how: How) -> dict[str, str] | None:
     asked = how.get("properties") or {}
     if not isinstance(asked, Mapping):
         raise InvalidMessage("properties", asked, "texts by name")
     properties = dict(asked)
     for name, text in properties.items():
         if name in RESERVED:
-            raise InvalidMessage("properties", name, f"other names than {', '.join(RESERVED)}")
+            raise InvalidMessage("properties", name, f"other names than {' and '.join(RESERVED)}")
         _check_text("property", name)
         _check_text(f"property {name}", text)
     if (happened := how.get("event_timestamp")) is not None:
@@ -303,7 +301,7 @@ def _properties(how: How) -> dict[str, str]:
     if (ordering := how.get("ordering_key")) is not None:
         _check_text("ordering_key", ordering)
         properties[ORDERING_KEY] = ordering
-    return properties
+    return properties or None
 
 
 def _check(field: str, value: object) -> None:

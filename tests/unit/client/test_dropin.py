@@ -1,4 +1,4 @@
-"""What programs of the reference do and expect: errors of arguments, messages without a value, names of producers."""
+"""What programs of the reference do and expect: errors of arguments, messages without a value, routers."""
 
 from __future__ import annotations
 
@@ -169,23 +169,6 @@ def test_a_message_without_a_value_is_told_from_an_empty_one(root: str, client: 
     assert (empty.has_null_value(), empty.value(), empty.encryption_context()) == (False, "", None)
 
 
-def test_a_message_names_its_producer_when_the_program_named_it(root: str, client: Client) -> None:
-    """The name is none of the program's properties."""
-    ways: list[tuple[str | None, dict[str, str] | None]] = [("shop", None), ("shop", {"a": "b"}), (None, None)]
-    for name, properties in ways:
-        client.create_producer("t", name).send(b"x", properties=properties)
-    rows = [dict(row["properties"] or {}) for row in inbox(root)]
-    assert rows == [{"delayline.producer_name": "shop"}, {"a": "b", "delayline.producer_name": "shop"}, {}]
-    put(root, MESSAGES, *(message_row(1, n, 0) | {"properties": each} for n, each in enumerate(rows)))
-    reader = client.create_reader("t", EARLIEST)
-    messages = [reader.read_next(0) for _ in rows]
-    assert [(each.producer_name(), each.properties()) for each in messages] == [
-        ("shop", {}),
-        ("shop", {"a": "b"}),
-        ("", {}),
-    ]
-
-
 def test_a_router_says_to_which_partition_a_message_goes(root: str, client: Client) -> None:
     """By whatever it sees of it; a number that is none sends nothing."""
     create_partitioned_topic(root, "t", 3)
@@ -233,9 +216,8 @@ def test_objects_of_a_class_travel_as_json(root: str, client: Client) -> None:
         JsonSchema().encode(Order(id=1))
 
 
-def test_an_id_is_wrapped_and_one_without_its_topic_is_of_no_one_of_several(tmp_path: Path) -> None:
-    """There the ids of the client are of two kinds; what nobody can tell is refused as there."""
-    assert MessageId.wrap(EARLIEST) is EARLIEST
+def test_an_id_without_its_topic_is_of_no_one_of_several(tmp_path: Path) -> None:
+    """What nobody can tell is refused as there."""
     world = consumed.World(str(tmp_path))
     options = ConsumerOptions(ConsumerType.Shared)
     consumer = new_consumer(world.process(), ["t", "u"], "s", options)
