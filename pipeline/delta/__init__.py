@@ -3,6 +3,7 @@
 __all__ = [
     "checkpoints",
     "claims",
+    "conditions",
     "deltars",
     "logs",
     "properties",

@@ -20,6 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from pipeline.config.errors import BadValue, check_text
 from pipeline.config.paths import local_path, one_spelling
+from pipeline.delta.conditions import why
 from pipeline.delta.deltars import arrow_of
 from pipeline.delta.logs.opening import table_at
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
@@ -145,7 +146,8 @@ class Guard:
             raise
         except BaseException as error:
             # A panic of the engine is no `Exception`, and must not stop those who have no guard.
-            raise GuardFailed(kind_of(error), said=_said(error)) from error
+            said = why(error, text, self.condition, SEEN.names[1:], DUE)
+            raise GuardFailed(kind_of(error), said=said) from error
         return numbers
 
     def checked(self) -> None:

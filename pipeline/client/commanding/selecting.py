@@ -25,6 +25,7 @@ from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.client.tables.relations import longs_table, relation
 from pipeline.config.errors import BadValue
+from pipeline.delta.conditions import why
 from pipeline.delta.deltars import arrow_of, open_table, query, quoted
 from pipeline.storage.arrays import longs
 from pipeline.storage.files import Files
@@ -172,6 +173,14 @@ class PendingLog:
         """The topics that have messages."""
         return [row["topic"] for row in query(_TOPICS, messages=self._messages)]
 
+    def check(self) -> None:
+        """Look at the condition, over no message.
+
+        Raises:
+            BadValue: it cannot be followed.
+        """
+        self._first(("", ""))
+
     def chosen(self, topic: str, known: Listeners, said: InForce) -> list[Chosen]:
         """What of a topic meets the condition, for each of some of its subscriptions that has something.
 
@@ -211,20 +220,14 @@ class PendingLog:
         return _PENDING.format(settled_ms=mark.due_ms, settled_ledger=mark.ledger, **texts)
 
     def _met(self, pending: str, **tables: DeltaTable) -> pa.Table:
+        text = _CHOSEN.format(due=_DUE, pending=pending, where=self._where)
         try:
-            text = _CHOSEN.format(due=_DUE, pending=pending, where=self._where)
             found = arrow_of(text, messages=self._messages, **tables)
         except (DeltaError, pa.ArrowException) as error:
             # Of rows that it reads it may only fail while they are read.
-            raise BadValue("where", self._where, _allowed(str(error))) from error
+            said = why(error, text, self._where, VIEW, "pending")
+            raise BadValue("where", self._where, f"a condition (SQL) over {', '.join(VIEW)} ({said})") from error
         return found.combine_chunks().sort_by([("ledger_id", "ascending"), ("entry_id", "ascending")])
-
-
-def _allowed(error: str) -> str:
-    """What a condition may be, and what DataFusion says of this one: the cause stands last."""
-    said = " ".join(error.rpartition("caused by\n")[2].split())
-    times = ", times written like '2026-11-25T10:00:00Z'" if "parsing timestamp" in said else ""
-    return f"a condition (SQL) over {', '.join(VIEW)}{times} ({said})"
 
 
 def _since(rows: pa.Table, of: Round, life: Incarnation) -> Chosen:

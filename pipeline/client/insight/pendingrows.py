@@ -106,9 +106,11 @@ def _waiting(root: str, topic: str | None, subscription: str | None, where: str)
         if life is not None:
             topics[name[0]] = {**topics.get(name[0], {}), name: (life, acks[name])}
     said, log = at_work(root), PendingLog(root, where)
-    for each in log.topics:
-        if each in topics:
-            yield from log.chosen(each, topics[each], said)
+    here = [each for each in log.topics if each in topics]
+    if not here:
+        log.check()
+    for each in here:
+        yield from log.chosen(each, topics[each], said)
 
 
 def _first(waits: Sequence[Chosen], limit: int | None) -> list[Chosen]:
