@@ -280,15 +280,36 @@ class BadValue(NotAllowed):
 
 
 def check_text(field: str, value: str | None) -> None:
-    """Refuse a text that UTF-8 cannot hold: half of a surrogate pair, or bytes of a command line that are no UTF-8.
+    """Refuse what is no text, or none that UTF-8 can hold: half of a surrogate pair, or bytes of a command line.
 
     Raises:
         BadValue: it is one.
     """
+    check_kind(field, value, (str, type(None)), "a text")
     try:
         (value or "").encode()
     except UnicodeEncodeError as error:
         raise BadValue(field, value, "text that UTF-8 can hold") from error
+
+
+def check_kind(field: str, value: object, kind: type | tuple[type, ...], allowed: str) -> None:
+    """Refuse what is not of a kind: it would be an error of Python's own later, which names no field.
+
+    Raises:
+        BadValue: it is of another one.
+    """
+    if not isinstance(value, kind):
+        raise BadValue(field, value, allowed)
+
+
+def check_count(field: str, value: object) -> None:
+    """Refuse what is no number of things.
+
+    Raises:
+        BadValue: it is none.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise BadValue(field, value, "a whole number, 1 or more")
 
 
 class SinkPlaceGone(PipelineError):

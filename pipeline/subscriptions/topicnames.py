@@ -6,12 +6,19 @@ another tenant or namespace, and `non-persistent://public/default/orders`, too.
 
 from __future__ import annotations
 
+from pipeline.config.errors import check_kind
+
 _DEFAULT = "public/default/"
 _PERSISTENT, _NON_PERSISTENT = "persistent://", "non-persistent://"
 
 
 def plain_topic(name: str) -> str:
-    """The topic that a name means, as tables have it."""
+    """The topic that a name means, as tables have it.
+
+    Raises:
+        BadValue: it is no text.
+    """
+    check_kind("topic", name, str, "a name")
     own = name.removeprefix(_PERSISTENT)
     if own.startswith(_DEFAULT) and (rest := own[len(_DEFAULT) :]) and "/" not in rest:
         return rest

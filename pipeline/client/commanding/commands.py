@@ -16,7 +16,7 @@ from pipeline.client.commanding.inforce import Chosen, Named, at_work
 from pipeline.client.commanding.outcomes import remaining
 from pipeline.client.commanding.selecting import Selection, choose, selection
 from pipeline.client.options import refuse, spelled_out
-from pipeline.config.errors import BadValue, check_text
+from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.delta.deltars import append, open_table, quoted
 from pipeline.storage.arrays import IntArray, arrow_schema, completed, longs
 from pipeline.subscriptions.commands import CANCEL, MAX_RUN, RELEASE, RESCHEDULE, SHIFT, UNDO
@@ -174,6 +174,7 @@ def reschedule(
         NoWarehouse, SubscriptionNotFound, BadValue, StillConflicting: as for `cancel`; or the time has no zone, or lies
             before 1970 or after 9999.
     """
+    check_kind("to", to, datetime, "a time with a time zone")
     if to.tzinfo is None:
         raise BadValue("to", to, "a time with a time zone")
     # Rounded up: never early.
@@ -202,6 +203,7 @@ def shift(
         NoWarehouse, SubscriptionNotFound, BadValue, StillConflicting: as for `cancel`; or the span is none, or leads
             beyond the year 9999.
     """
+    check_kind("span", span, timedelta, "a timedelta")
     ms = span // timedelta(milliseconds=1)
     if not ms or abs(ms) > MAX_TIME:
         raise BadValue("span", span, "a span of time of at least a millisecond")

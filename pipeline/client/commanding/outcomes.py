@@ -21,6 +21,7 @@ from pipeline.client.commanding.facts import Facts, facts, with_due
 from pipeline.client.commanding.inforce import Chosen, Named, rows
 from pipeline.client.commanding.inforce import moved as moved_by
 from pipeline.client.exceptions import CommandNotFound
+from pipeline.config.errors import check_count
 from pipeline.storage.arrays import python_rows
 from pipeline.subscriptions.commands import CANCEL, MOVES, READ, UNDO, due_times, moves, named_by, withdrawals
 from state.positionset import PositionSet
@@ -75,7 +76,9 @@ def outcomes(root: str, limit: int = 20) -> list[Outcome]:
 
     Raises:
         NoWarehouse: the folder lacks a table.
+        BadValue: the limit is not positive.
     """
+    check_count("limit", limit)
     found = rows(root, (*READ, *_COLUMNS))
     newest, said = _newest(found, limit), withdrawals(found)
     ids = pa.array(list(newest), pa.string())

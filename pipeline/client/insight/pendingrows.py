@@ -20,7 +20,7 @@ from pipeline.client.options import refuse, spelled_out
 from pipeline.client.subscribing.lives import lives_of
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.client.tables.relations import longs_table, relation
-from pipeline.config.errors import BadValue, check_text
+from pipeline.config.errors import BadValue, check_count, check_text
 from pipeline.delta.deltars import arrow_of, open_table, quoted
 from pipeline.storage.arrays import IntArray, arrow_schema
 from schemas import DELIVERIES, MESSAGES
@@ -81,8 +81,8 @@ def pending_rows(
     for name, text in (("topic", topic), ("subscription", subscription), ("key", how.get("key"))):
         check_text(name, text)
     limit, where = how.get("limit"), _condition(how.get("key"), how.get("where"))
-    if limit is not None and limit < 1:
-        raise BadValue("limit", limit, "1 or more")
+    if limit is not None:
+        check_count("limit", limit)
     waits = _first(list(_waiting(root, topic, subscription, where)), limit)
     columns = (*VIEW, "payload") if how.get("payload") else VIEW
     schema = pa.schema([(name, _TYPES.get(name, pa.int64())) for name in columns])

@@ -14,7 +14,7 @@ from pipeline.client.subscribing.deadletters import letters_of
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.client.tables.logs import CursorLog
-from pipeline.config.errors import BadValue, check_text
+from pipeline.config.errors import BadValue, check_count, check_kind, check_text
 from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.storage.files import Files
 from pipeline.subscriptions.cursors import NEWEST, block_of, cell_of
@@ -235,8 +235,11 @@ def trace(root: str, topic: str, subscription: str | None = None, **how: Unpack[
         check_text(name, text)
     if (key is None) == (position is None):
         raise BadValue("key", key, "a key, or a position instead")
-    if limit < 1:
-        raise BadValue("limit", limit, "1 or more")
+    check_count("limit", limit)
+    if position is not None:
+        check_kind("position", position, tuple, "(ledger, entry)")
+        if [type(each) for each in position] != [int, int]:
+            raise BadValue("position", position, "(ledger, entry), whole numbers")
     topic = plain_topic(topic)
     sent = with_key(root, topic, key, limit) if key is not None else at(root, topic, [position] if position else [])
     places = [each.position for each in sent if each.position is not None]

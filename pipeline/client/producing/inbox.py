@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 
 from pipeline.client.producing.limits import Bounds, check_texts
-from pipeline.config.errors import BadValue, check_text
+from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.delta.deltars import append, rows_of
 from pipeline.storage.texts import ADDED_BYTES
 from pipeline.subscriptions.topicnames import plain_topic
@@ -44,11 +44,12 @@ class Message:
 
     def __post_init__(self) -> None:
         """Refuse what ingest would reject."""
-        if not self.topic.strip():
-            raise BadValue("topic", self.topic, "a name")
         check_text("topic", self.topic)
+        if not plain_topic(self.topic).strip():
+            raise BadValue("topic", self.topic, "a name")
         object.__setattr__(self, "topic", plain_topic(self.topic))
         check_text("key", self.key)
+        check_kind("properties", self.properties, Mapping, "texts by name")
         for name, text in self.properties.items():
             check_text("property", name)
             check_text(f"property {name}", text)
@@ -56,10 +57,12 @@ class Message:
         check_texts(self.key, self.properties, ADDED_BYTES)
         for name in ("publish_time", "deliver_at"):
             value = getattr(self, name)
+            check_kind(name, value, (datetime, type(None)), "a time with its time zone")
             if value is not None and value.tzinfo is None:
                 raise BadValue(name, value.isoformat(), "a time with its time zone")
         if self.deliver_at is not None and self.deliver_after_ms is not None:
             raise BadValue("deliver_after_ms", self.deliver_after_ms, "one of deliver_at and deliver_after_ms")
+        check_kind("deliver_after_ms", self.deliver_after_ms, (int, type(None)), "a whole number of ms")
         if self.deliver_after_ms is not None and self.deliver_after_ms < 0:
             raise BadValue("deliver_after_ms", self.deliver_after_ms, "0 or more")
 
@@ -82,7 +85,9 @@ def send(root: str, messages: Sequence[Message]) -> int:
         StillConflicting: other writers were faster every time; nothing was sent.
     """
     check = checker(root)
+    check_kind("messages", messages, Sequence, "a list of messages")
     for each in messages:
+        check_kind("messages", each, Message, "a list of messages")
         check(each)
     if messages:
         append(root, INBOX, rows_of_messages(messages))

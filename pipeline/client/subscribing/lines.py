@@ -9,6 +9,7 @@ from typing import Any
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from pipeline.config.errors import check_kind
 from pipeline.delta.deltars import LOG_STAYS, fitted, query, quoted, retried, rows_of
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.lines import LINES, TOPIC, Registered
@@ -118,6 +119,8 @@ def keep_small(registry: DeltaTable) -> None:
 
 def named_in_sql(name: Name) -> str:
     """Says of lines in SQL that they are of a topic and subscription."""
+    for field, text in zip(("topic", "subscription"), name, strict=True):
+        check_kind(field, text, str, "a name")
     return f"topic = {quoted(name[0])} AND subscription = {quoted(name[1])}"
 
 

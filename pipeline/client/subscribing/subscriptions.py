@@ -22,7 +22,7 @@ from pipeline.client.subscribing.lines import (
     replace_lines,
     with_history,
 )
-from pipeline.config.errors import AlreadySubscribed, BadValue, check_text
+from pipeline.config.errors import AlreadySubscribed, BadValue, check_kind, check_text
 from pipeline.delta.deltars import LOG_STAYS, fitted, open_table, query, retried, rows_of
 from pipeline.subscriptions.destination import same_topic
 from pipeline.subscriptions.guards import Guard
@@ -68,8 +68,9 @@ class Subscription:
 
     def __post_init__(self) -> None:
         """Refuse what no stage could work with."""
-        check_text("topic", self.topic)
-        check_text("name", self.name)
+        for each, text in (("topic", self.topic), ("name", self.name)):
+            check_kind(each, text, str, "a name")
+            check_text(each, text)
         if (allowed := wrong_names(self.topic, self.name)) is not None:
             raise BadValue("name" if self.topic.strip() else "topic", self.name, allowed)
         if self.type not in TYPES:
@@ -114,6 +115,7 @@ def subscribe(root: str, new: Subscription) -> bool:
         AlreadySubscribed: the name is taken, with other settings.
         StillConflicting: others changed this line every time; nothing was written.
     """
+    check_kind("new", new, Subscription, "a Subscription")
     new = replace(new, topic=plain_topic(new.topic), policies=_plain(new.policies))
 
     def decide(found: Subscription | None) -> Subscription | None:
@@ -121,12 +123,23 @@ def subscribe(root: str, new: Subscription) -> bool:
             _check_guard(new.policies)
             return _begun(root, new)
         start = found.start if found.sought is None else new.start
-        if replace(found, start=start, policies=_stated(found.policies, new.policies)) == new:
+        there = replace(found, start=start, policies=_stated(found.policies, new.policies))
+        if there == new:
             return None
-        text = f"type {found.type}, start {found.start}, tick {found.tick_ms} ms, policies {found.policies.as_map()}"
-        raise AlreadySubscribed(new.topic, new.name, text)
+        raise AlreadySubscribed(new.topic, new.name, _differing(there, new))
 
     return change(root, new.named, decide)
+
+
+def _differing(there: Subscription, new: Subscription) -> str:
+    """What a line has that somebody asked otherwise for, by the names of its columns and policies."""
+
+    def said(line: Subscription) -> dict[str, object]:
+        return {"type": line.type, "start": line.start, "tick_ms": line.tick_ms, **line.policies.as_map()}
+
+    has, asked = said(there), said(new)
+    names = [name for name in {**has, **asked} if has.get(name) != asked.get(name)]
+    return ", ".join(f"{name} {has.get(name, 'unset')}, not {asked.get(name, 'unset')}" for name in names)
 
 
 def subscribe_all(root: str, lines: Callable[[DeltaTable], list[Subscription]]) -> None:
@@ -266,6 +279,7 @@ def subscriptions(root: str, topic: str | None = None, name: str | None = None) 
     Any Delta writer may append lines. They are read as ingest reads them: those that it refuses are left out, and what
     it does not look at is given its default.
     """
+    check_text("subscription", name)
     topic, found = None if topic is None else plain_topic(topic), active(open_table(root, SUBSCRIPTIONS))
     return [each for each in found if topic in (None, each.topic, topic_of(each.topic)) and name in (None, each.name)]
 
