@@ -250,9 +250,9 @@ class Reader(_Wraps[reader.Reader]):
         Raises:
             AlreadyClosed: the reader is closed.
         """
-        while not await self.has_message_available():  # noqa: ASYNC110 - a table tells nobody that it has grown
+        while (found := await asyncio.to_thread(self._made.next_message, 0)) is None:  # noqa: ASYNC110 - a table tells nobody that it has grown
             await asyncio.sleep(_LOOK_S)
-        return self._made.read_next(0)
+        return found
 
 
 class Client(_Wraps[client.Client]):

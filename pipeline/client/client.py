@@ -24,7 +24,6 @@ from pipeline.client.consuming.registering import (
     register,
     registered_for,
 )
-from pipeline.client.exceptions import OperationNotSupported
 from pipeline.client.insight.looker import Looker
 from pipeline.client.message import MessageId
 from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, READER, check_kinds, refuse, spelled_out
@@ -41,7 +40,7 @@ from pipeline.client.subscribing.topics import expanded, topic_partitions
 from pipeline.client.tables.topiclog import TopicLog
 from pipeline.config.errors import NoWarehouse
 from pipeline.subscriptions.policies import Policies
-from pipeline.subscriptions.topicnames import spelled_like
+from pipeline.subscriptions.topicnames import plain_topic, spelled_like
 from schemas import CURSORS
 from state import DelaylineError
 
@@ -199,27 +198,27 @@ class Client(SetsPolicies, Commander, Looker, Closing):
         *,
         receiver_queue_size: int = 1_000,
         start_message_id_inclusive: bool = False,
-        delayed: bool = True,
+        delayed: bool = False,
         reader_listener: ReaderListener | None = None,
         **refused: object,
     ) -> Reader:
         """Read a topic without a subscription, from a place on.
 
         Args:
-            topic: its name; a topic without messages may get some.
+            topic: its name; a topic without messages may get some. Of a topic with partitions all are read.
             start_message_id: `MessageId.earliest`: all that the log holds. `MessageId.latest`: what comes from now on.
-                With `delayed=False`, the id of any message, to go on behind it.
+                The id of any message: to go on behind it. Not so with partitions or with `delayed`.
             schema: decodes contents.
             receiver_queue_size: so many messages are read at once.
             start_message_id_inclusive: begin with the message itself.
-            delayed: hand out each message when it is due, ordered by due time. False: hand out the log as it is.
+            delayed: hand out each message when it is due, ordered by due time. Otherwise the log as it is.
             reader_listener: called with the reader and each message, in a thread of the reader.
             **refused: options of the reference that cannot be had: their defaults are taken, other values are refused.
 
         Raises:
             InvalidTopicName: the topic has no name.
             InvalidConfiguration: an option has a value that cannot be followed; the message says why.
-            OperationNotSupported: a reader that waits for delays cannot begin at the id of a message.
+            OperationNotSupported: a reader that waits for delays, or reads partitions, begins at no id of a message.
             InvalidMessage: the id is one that `send` gave.
             AlreadyClosed: the client is closed.
             NoWarehouse: the folder has no messages.
@@ -230,11 +229,9 @@ class Client(SetsPolicies, Commander, Looker, Closing):
         check_kinds(schema=schema, start_message_id_inclusive=start_message_id_inclusive, delayed=delayed)
         name = checked_topic(topic)
         with answering(self._root):
-            log, partitions = TopicLog(self._root, name), topic_partitions(self._root, name)
-        if partitions != [name]:
-            raise OperationNotSupported("create_reader", f"{topic!r} has partitions; read each of them: {partitions}")
+            logs = _logs_of(self._root, topic)
         made = Reader(
-            log,
+            logs,
             spelled_like(topic, name),
             schema,
             delayed=delayed,
@@ -245,6 +242,8 @@ class Client(SetsPolicies, Commander, Looker, Closing):
         with answering(self._root):
             made.seek(start_message_id)
         self._made.append(made)
+        if list(logs) != [made.topic()]:
+            self._looks[made] = Recurring(_LOOK_S, lambda: made.take_on(_logs_of(self._root, topic)))
         if reader_listener is not None:
             made.listen(reader_listener)
         return made
@@ -339,3 +338,8 @@ def _take_on_new(consumed: ConsumedTopics, more: Callable[[list[str]], dict[str,
 
     # One that cannot be subscribed keeps no other one away.
     each_of(partial(take, each) for each in consumed.look({each.topic for each in held.topic_consumers}))
+
+
+def _logs_of(root: str, topic: str) -> dict[str, TopicLog]:
+    """The log of a topic, or those of its partitions, by their names as the topic is spelled."""
+    return {spelled_like(topic, each): TopicLog(root, each) for each in topic_partitions(root, plain_topic(topic))}

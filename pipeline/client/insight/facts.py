@@ -21,9 +21,9 @@ from pipeline.client.commanding.inforce import Chosen
 from pipeline.client.commanding.inforce import moved as moved_by
 from pipeline.client.commanding.inforce import rows as commands
 from pipeline.client.insight.published import published
-from pipeline.client.insight.waiting import untaken
 from pipeline.client.tables.datarows import data_file
 from pipeline.client.tables.events import ACK, NACK
+from pipeline.client.tables.untaken import untaken
 from pipeline.delta.deltars import open_table, path_of, query, quoted
 from pipeline.storage.arrays import python_rows
 from pipeline.storage.files import Files

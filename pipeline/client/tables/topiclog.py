@@ -52,7 +52,7 @@ class TopicLog:
         """
         self.root, self._files, self._folder = root, Files(), path_of(root, MESSAGES)
         self._table, self._read = open_table(root, MESSAGES), -1
-        self._mine = f"topic = {quoted(topic)}"
+        self.topic, self._mine = topic, f"topic = {quoted(topic)}"
 
     def last(self) -> Place:
         """The position of the newest message."""

@@ -137,7 +137,7 @@ def test_a_reader_reads_and_waits(root: str) -> None:
     async def program() -> None:
         async with aio.Client(root) as client:
             assert await client.get_topic_partitions("t") == ["t"]
-            reader = await client.create_reader("t", MessageId.earliest, delayed=False)
+            reader = await client.create_reader("t", MessageId.earliest)
             assert not await reader.has_message_available()
             reading = asyncio.create_task(reader.read_next())
             await asyncio.to_thread(put, root, MESSAGES, message_row(1, 0, 1))
@@ -220,9 +220,7 @@ def test_a_reader_begins_with_the_message_itself_and_takes_few_at_once_if_asked(
     async def program() -> None:
         async with aio.Client(root) as client:
             place = MessageId.of("t", 1, 1)
-            reader = await client.create_reader(
-                "t", place, receiver_queue_size=1, start_message_id_inclusive=True, delayed=False
-            )
+            reader = await client.create_reader("t", place, receiver_queue_size=1, start_message_id_inclusive=True)
             assert (await reader.read_next()).message_id() == place
             await client.refresh_topics()
 

@@ -13,6 +13,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client.client import Client
+from pipeline.client.consuming import reader as readers
 from pipeline.client.consuming.reader import Reader
 from pipeline.client.exceptions import (
     AlreadyClosed,
@@ -26,6 +27,7 @@ from pipeline.client.schema import StringSchema
 from pipeline.client.tables.topiclog import TopicLog
 from pipeline.config.errors import NoWarehouse
 from pipeline.delta.deltars import arrow_of
+from pipeline.testing.public import warehouse
 from schemas import MESSAGES
 from tests.support.client import message_row, put
 
@@ -57,7 +59,7 @@ def clock() -> Clock:
 @pytest.fixture
 def reader(root: str, clock: Clock) -> Iterator[Reader]:
     """A reader of `t` that waits for delays, from the beginning, two messages at a time."""
-    with Reader(TopicLog(root, "t"), "t", StringSchema(), ahead=2, now=clock) as made:
+    with Reader({"t": TopicLog(root, "t")}, "t", StringSchema(), ahead=2, now=clock, delayed=True) as made:
         yield made
 
 
@@ -121,15 +123,43 @@ def test_a_reader_of_the_log_waits_for_no_delay(root: str) -> None:
     """In the order of positions, behind the one where it begins, or with it."""
     put(root, MESSAGES, row(1, 1, 1 << 41), row(1, 0, 7), row(2, 0, 5))
     with Client(root) as client:
-        first = client.create_reader("t", MessageId.earliest, StringSchema(), delayed=False)
+        first = client.create_reader("t", MessageId.earliest, StringSchema())
         assert [first.read_next(0).value(), first.read_next(0).value()] == ["1.0", "1.1"]
         place = MessageId.deserialize(MessageId.of("t", 1, 1).serialize())
-        behind = client.create_reader("t", place, StringSchema(), delayed=False)
+        behind = client.create_reader("t", place, StringSchema())
         assert all_of(behind) == ["2.0"]
         put(root, MESSAGES, row(3, 0, 5))
         assert all_of(behind) == ["3.0"]
-        options: dict[str, Any] = {"delayed": False, "start_message_id_inclusive": True}
+        options: dict[str, Any] = {"start_message_id_inclusive": True}
         assert all_of(client.create_reader("t", place, StringSchema(), **options)) == ["1.1", "2.0", "3.0"]
+
+
+def test_what_was_sent_before_a_call_counts_also_when_the_job_has_not_taken_it_yet() -> None:
+    """A reader that began at the end got messages of before, and said of others that there are none."""
+    with warehouse() as world, world.client() as client:
+        producer = client.create_producer("t")
+        for number in range(2):
+            producer.send(b"before-%d" % number)
+        reader = client.create_reader("t", MessageId.latest)
+        assert not reader.has_message_available()
+        for number in range(2):
+            producer.send(b"after-%d" % number)
+            assert reader.has_message_available()
+            assert reader.read_next(0).data() == b"after-%d" % number
+
+
+@pytest.mark.parametrize("topic", ["t", "u"])
+def test_who_asks_for_messages_does_not_wait_for_long_for_a_job(
+    root: str, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    """It may not run; and what is on its way to another topic is not waited for at all."""
+    monkeypatch.setattr(readers, "_TAKEN_MS", 1 if topic == "t" else 60_000)
+    with Client(root) as client:
+        client.create_producer(topic).send(b"x")
+        assert not client.create_reader("t", MessageId.earliest).has_message_available()
+        reader = client.create_reader("t", MessageId.latest)
+        put(root, MESSAGES, row(1, 0, 5))
+        assert reader.read_next(0).data() == b"1.0"
 
 
 def test_a_message_that_is_read_has_all_that_was_said_of_it(root: str, reader: Reader) -> None:
@@ -145,7 +175,7 @@ def test_a_message_that_is_read_has_all_that_was_said_of_it(root: str, reader: R
 def test_a_reader_that_begins_at_the_end_gets_what_comes_from_then_on(root: str, clock: Clock) -> None:
     """What was there and is not due yet does not come from now on."""
     put(root, MESSAGES, row(1, 0, 50), row(1, 1, 101))
-    with Reader(TopicLog(root, "t"), "t", StringSchema(), now=clock) as reader:
+    with Reader({"t": TopicLog(root, "t")}, "t", StringSchema(), now=clock, delayed=True) as reader:
         reader.seek(MessageId.latest)
         clock.now = 200
         assert all_of(reader) == []

@@ -318,13 +318,28 @@ def test_a_consumer_of_several_topics_follows_the_policies_of_each(world: consum
     assert limits == [(50_000, 0), (7, 30_000), (8, 30_000)]
 
 
-def test_a_reader_reads_a_partition_and_not_a_topic_that_has_some(root: str, client: Client) -> None:
-    """The error names them."""
+def test_a_reader_reads_all_partitions_also_those_that_come_later(root: str, client: Client) -> None:
+    """Each in its own order; an id is in one log, so it is no place of the reader."""
+    create_partitioned_topic(root, "t", 1)
+    reader = client.create_reader("persistent://public/default/t", MessageId.earliest)
     create_partitioned_topic(root, "t", 2)
+    rows = [(1, 0, "t-partition-0"), (1, 1, "t-partition-0"), (1, 0, "t-partition-1"), (9, 9, "t")]
+    put(root, MESSAGES, *(message_row(ledger, entry, 0, topic) for ledger, entry, topic in rows))
+    client.refresh_topics()
+    found = Counter[str]()
+    while reader.has_message_available():
+        message = reader.read_next(0)
+        topic = message.topic_name()
+        assert message.message_id().entry_id() == found[topic]
+        found[topic] += 1
+    full = "persistent://public/default/t-partition-"
+    assert (found, reader.topic()) == ({f"{full}0": 2, f"{full}1": 1}, "persistent://public/default/t")
+    reader.seek(0)
+    assert reader.read_next(0).message_id().partition() in (0, 1)
     with pytest.raises(OperationNotSupported) as refused:
-        client.create_reader("t", MessageId.earliest)
-    assert "t-partition-1" in refused.value.why
-    assert client.create_reader("t-partition-1", MessageId.earliest).topic() == "t-partition-1"
+        reader.seek(message.message_id())
+    assert "partitions" in refused.value.why
+    assert client.create_reader("t-partition-1", MessageId.of("t", 1, 0)).topic() == "t-partition-1"
 
 
 def test_dead_letters_that_come_back_to_their_topic_are_refused(root: str, client: Client) -> None:

@@ -328,7 +328,7 @@ def test_a_client_sends_and_reads_in_a_store() -> None:
             producer.send_async(b"%d" % number, None)
         producer.flush()
         put("s3a://bucket/client", MESSAGES, message_row(1, 0, 1), message_row(1, 1, 1))
-        reader = client.create_reader("t", MessageId.of("t", 1, 0), delayed=False)
+        reader = client.create_reader("t", MessageId.of("t", 1, 0))
         assert reader.read_next(0).message_id() == MessageId.of("t", 1, 1)
     with Client("s3a://bucket/client/") as client:
         assert client.create_producer("t", "shop").last_sequence_id() == 2
