@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 Kind = str
 """A type, as JSON: a name in quotes, or an object."""
@@ -34,7 +39,7 @@ class Column:
 class Columns:
     """The columns of a table, in order."""
 
-    fields: tuple[Column, ...]
+    fields: tuple[Column, ...] = ()
 
     @classmethod
     def of(cls, *columns: tuple[str, Kind], optional: tuple[str, ...] = ()) -> Columns:
@@ -49,6 +54,13 @@ class Columns:
     def names(self) -> list[str]:
         """The names."""
         return [each.name for each in self.fields]
+
+    @cached_property
+    def struct(self) -> StructType:
+        """These as Spark has them; only who asks for it loads Spark."""
+        from pyspark.sql.types import StructType  # noqa: PLC0415 - clients work without
+
+        return StructType.fromJson(json.loads(self.json()))
 
     def json(self) -> Kind:
         """A struct of these, as Spark and Delta write it."""

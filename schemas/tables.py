@@ -4,9 +4,7 @@ Times are UTC timestamps, ids and counts are 64-bit integers. Payloads and other
 statistics for the leading columns only, and has none to keep for binary ones.
 """
 
-import json
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from schemas import forgetting
@@ -32,12 +30,10 @@ class Table:
     writer: str
     properties: dict[str, str] = field(default_factory=dict)
 
-    @cached_property
+    @property
     def schema(self) -> "StructType":
         """The columns as Spark has them; only who asks for it loads Spark."""
-        from pyspark.sql.types import StructType  # noqa: PLC0415 - clients work without
-
-        return StructType.fromJson(json.loads(self.columns.json()))
+        return self.columns.struct
 
 
 # Producers append with any Delta writer. Nothing here may raise the writer protocol: delta-rs refuses tables with

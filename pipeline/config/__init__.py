@@ -4,6 +4,7 @@ __all__ = [
     "deltaspark",
     "errors",
     "jvm",
+    "lazyspark",
     "options",
     "paths",
     "printed",

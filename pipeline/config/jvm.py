@@ -1,10 +1,15 @@
 """Classes of the JVM by their names."""
 
-from typing import Any
+from __future__ import annotations
 
-from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
+
+from pipeline.config.lazyspark import pyspark
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
 
 _BY_NAME = (
     "org.apache.spark.api.python.PythonUtils",
@@ -24,7 +29,9 @@ def java_class(spark: SparkSession | SparkContext, name: str) -> Any:  # noqa: A
         spark: a session, or what all sessions share.
         name: with its package; an inner class behind a `$`.
     """
-    context: Any = spark if isinstance(spark, SparkContext) else spark.sparkContext
+    from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]  # noqa: PLC0415 - who has a session has it
+
+    context: Any = spark if isinstance(spark, pyspark.SparkContext) else spark.sparkContext
     return JavaClass(name, context._gateway._gateway_client)  # noqa: SLF001 - PySpark has no public door to its JVM
 
 

@@ -1,5 +1,7 @@
 """The Spark session: every setting with its reason."""
 
+from __future__ import annotations
+
 import atexit
 import os
 import shutil
@@ -9,18 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark import SparkConf, SparkContext, StorageLevel
-from pyspark.sql import DataFrame, SparkSession
-
-from pipeline.config.deltaspark import configure_spark_with_delta_pip
 from pipeline.config.jars import StrangeJar, check_jars, jar_path
 from pipeline.config.jvm import java_class, keep_classes
+from pipeline.config.lazyspark import deltaspark, pyspark
 from pipeline.config.paths import is_s3, python_environment
 from pipeline.config.s3 import Store
 from pipeline.config.settings import check
 from pipeline.config.sizing import cores_here
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -164,7 +166,7 @@ def kept(rows: DataFrame, *, when: bool = True) -> Iterator[DataFrame | None]:
     if not when:
         yield None
         return
-    rows.persist(StorageLevel.MEMORY_AND_DISK)
+    rows.persist(pyspark.StorageLevel.MEMORY_AND_DISK)
     try:
         yield rows
     finally:
@@ -173,7 +175,7 @@ def kept(rows: DataFrame, *, when: bool = True) -> Iterator[DataFrame | None]:
 
 def builder(app: str, *paths: str) -> SparkSession.Builder:
     """A session builder with all settings of the pipeline, and of the store when one of the paths lies in S3."""
-    plain = SparkSession.builder.appName(app)
+    plain = pyspark.sql.SparkSession.builder.appName(app)
     store = Store.of(os.environ).hadoop() | IN_STORES if any(map(is_s3, paths)) else {}
     for key, value in (CORRECTNESS | SOCKETS | COST | store).items():
         plain = plain.config(key, value)
@@ -185,8 +187,8 @@ def submitted_session(app: str, *paths: str) -> SparkSession:
 
     Who may write to the sockets of Python workers is said by whoever submits (`docs/security.md`): that wins over ours.
     """
-    SparkContext._ensure_initialized()  # noqa: SLF001 - else nobody knows yet what spark-submit was told
-    told, made = SparkConf(), builder(app, *paths)
+    pyspark.SparkContext._ensure_initialized()  # noqa: SLF001 - else nobody knows yet what spark-submit was told
+    told, made = pyspark.SparkConf(), builder(app, *paths)
     for key in SOCKETS:
         if told.contains(key):
             made = made.config(key, str(told.get(key)))
@@ -245,7 +247,7 @@ def local_session(
         plain = plain.config("spark.driver.extraClassPath", os.pathsep.join(jars))
     else:
         wanted = [*packages, *([HADOOP_AWS] if any(map(is_s3, paths)) else [])]
-        plain = configure_spark_with_delta_pip(plain, extra_packages=wanted)
+        plain = deltaspark.configure_spark_with_delta_pip(plain, extra_packages=wanted)
     spark = plain.getOrCreate()
     if not jars:
         try:

@@ -1,5 +1,7 @@
 """The tables of a warehouse as Delta folders: create, read, follow, append."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -7,9 +9,8 @@ from functools import partial
 from typing import Any
 
 from deltalake.exceptions import DeltaError
-from pyspark.errors import PySparkException
 
-from pipeline.config.deltaspark import DeltaTable
+from pipeline.config.lazyspark import deltaspark, raised
 from pipeline.config.paths import is_s3
 from pipeline.config.sizing import DEFAULT_RATE, SizingInputs, memory_here
 from pipeline.delta import deltars
@@ -109,7 +110,7 @@ def _is_there(files: Files, path: str) -> bool:
 def _create(warehouse: Warehouse, table: Table, properties: Mapping[str, str]) -> None:
     try:
         _make(warehouse, table, properties)
-    except (PySparkException, DeltaError):
+    except raised("PySparkException", DeltaError):
         # Two processes that start together make the same tables, and Delta refuses the second.
         if not _is_there(warehouse.files, warehouse.path(table)):
             raise
@@ -120,7 +121,11 @@ def _make(warehouse: Warehouse, table: Table, properties: Mapping[str, str]) -> 
         # It takes no job. And in S3 Delta would replace what another one creates (decision 0024).
         deltars.create(warehouse.root, table, properties)
         return
-    building = DeltaTable.createIfNotExists(warehouse.spark).location(warehouse.path(table)).addColumns(table.schema)
+    building = (
+        deltaspark.DeltaTable.createIfNotExists(warehouse.spark)
+        .location(warehouse.path(table))
+        .addColumns(table.schema)
+    )
     for key, value in properties.items():
         building = building.property(key, value)
     building.execute()

@@ -5,16 +5,17 @@ of Spark's that reads one small file takes a tenth of a second of a CPU, and a s
 Spark looks for the files of each, and runs a job or two to read them.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import VersionGone
 from pipeline.config.paths import usable
@@ -33,6 +34,9 @@ from pipeline.storage.parquet import read_footers
 from schemas import (
     Table,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 Place = tuple[int, str]
 """A file of a table: the version that added it, and its path relative to the table, decoded."""
@@ -71,7 +75,7 @@ class Warehouse:
         """All file systems that are reached."""
         return session_files(self.session)
 
-    def within(self, session: SparkSession | None) -> "Warehouse":
+    def within(self, session: SparkSession | None) -> Warehouse:
         """The same one as another session of the process reads it: that of a query's batch has settings of its own."""
         return replace(self, session=session)
 

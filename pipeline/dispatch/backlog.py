@@ -15,8 +15,8 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import AnalysisException
 
+from pipeline.config.lazyspark import raised
 from pipeline.config.stages import DISPATCH
 from pipeline.delta.checkpoints import Offset
 from pipeline.delta.logs.entries import Commit, entry, last_note, newest, note_of
@@ -289,7 +289,7 @@ def taken_since(warehouse: Warehouse, shown: Commit | None) -> pa.Table | None:
             names += [unquote(each["remove"]["path"]) for each in actions if "remove" in each]
     try:
         return read_files(warehouse, HELD, names) if names else _KINDS.empty_table()
-    except (FileNotFoundError, AnalysisException):
+    except raised("AnalysisException", FileNotFoundError):
         # The latter is what Spark says where only it reaches the files.
         return None
 

@@ -3,16 +3,17 @@
 It is read for batches that have redeliveries, and for no others.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.config.lazyspark import F, raised
 from pipeline.config.routes import SIZE, NotInDriver
 from pipeline.config.settings import Settings
 from pipeline.delta.logs.filestats import span
@@ -24,6 +25,9 @@ from pipeline.dispatch.release import taken_apart
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.parquet import whole
 from schemas import CLOSED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 KEYS = ("topic", "subscription", "life", "ledger_id", "redelivery_count")
 """With an entry they name a redelivery."""
@@ -52,7 +56,7 @@ class ClosedLog:
         """
         try:
             return self._warehouse.read(CLOSED, version)
-        except PySparkException:
+        except raised("PySparkException"):
             return self._warehouse.read(CLOSED)
 
     def readable(self, path: str) -> str | None:

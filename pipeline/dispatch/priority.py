@@ -6,18 +6,21 @@ The rule stands here twice, for arrays and for Spark: `tests/spark/dispatch/test
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.config.lazyspark import F
 from pipeline.dispatch.core.holding import rows_of_subscriptions
 from pipeline.storage.arrays import IntArray
 from pipeline.storage.gather import Texts
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Policies
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 Priorities = Mapping[Name, str]
 """The property that has the priority of a message, for each subscription that asks for an order by it."""

@@ -3,12 +3,14 @@
 Files outside are not opened: a release costs the same however much the log holds.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.config.lazyspark import F
 from pipeline.config.session import compiled, kept
 from pipeline.config.settings import Settings
 from pipeline.delta.reading.messages import Bounds, MessageLog, about, any_of
@@ -30,6 +32,9 @@ from pipeline.dispatch.release import (
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, GUARDED, MESSAGE_MISSING, REDELIVERY, REJECTED_DISPATCH, ROUND
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _AGAIN = f"{ROUND} > 0"
 """Which rows of `redelivery` were put into the index again: redeliveries, and what got another due time."""
@@ -66,7 +71,7 @@ class SparkRelease:
         log: MessageLog,
         closed: Closed,
         priorities: Priorities = NO_PRIORITIES,
-    ) -> "SparkRelease | None":
+    ) -> SparkRelease | None:
         """The release of a batch; None when nobody listens to any of it. One job, a few more for redeliveries."""
         wanted = listening(redelivery, lives)
         window = look(wanted)

@@ -5,17 +5,19 @@ VACUUM takes the files, which no version names yet. What they held is still know
 `redelivery`, and it is neither in `deliveries` nor held nor refused.
 """
 
+from __future__ import annotations
+
 import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.errors import TableBehind
+from pipeline.config.lazyspark import F
 from pipeline.config.settings import FIRST_INSTANT_MS, MINUTE_MS, Settings
 from pipeline.config.stages import DISPATCH
 from pipeline.delta.checkpoints import EVERYTHING_BEFORE, Offset
@@ -32,6 +34,9 @@ from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.settled import SettledMark, read_mark
 from schemas import DELIVERIES, HELD, REDELIVERY, REJECTED_DISPATCH, ROUND, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _LOG = logging.getLogger(__name__)
 _RESTORED = "restore"
@@ -64,7 +69,7 @@ class PreparedState:
     lost: frozenset[int]
 
     @classmethod
-    def of(cls, shelf: PreparedStore, deliveries: Sink) -> "PreparedState":
+    def of(cls, shelf: PreparedStore, deliveries: Sink) -> PreparedState:
         """Look at the shelf, and at each file of a part that is not visible."""
         note = {} if deliveries.last is None else deliveries.last.note
         visible = Visible.of(note) if note else Visible()
@@ -123,7 +128,7 @@ class RestoreScope:
     begins: Mapping[Name, int] = field(default_factory=dict)
 
     @classmethod
-    def back_to(cls, upto: Offset, owner: str, batch: int, since_ms: int, begins: Mapping[Name, int]) -> "RestoreScope":
+    def back_to(cls, upto: Offset, owner: str, batch: int, since_ms: int, begins: Mapping[Name, int]) -> RestoreScope:
         """Of each subscription as far back as its deliveries are there, and all that was released since a time.
 
         Of one that has none only what is not older than those of any other: what a pause held may be older than what

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.config.lazyspark import pyspark
 from pipeline.config.options import Options, StageListener
 from pipeline.config.routes import DRIVER, NotInDriver
 from pipeline.config.stages import DISPATCH
@@ -56,8 +56,11 @@ from pipeline.subscriptions.registry import Registry
 from schemas import DELIVERIES, EXPIRED, HELD, REDELIVERY, REJECTED_DISPATCH, SUPPRESSED
 from state.units import EPOCH, Ms, Us, ms
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 Release = LocalRelease | SparkRelease
-Rows: TypeAlias = pa.Table | DataFrame
+Rows: TypeAlias = "pa.Table | DataFrame"
 """Of `rejected_dispatch`."""
 
 
@@ -301,7 +304,7 @@ class Dispatch:
             runs, withdrawn = release_spark.split_withdrawn(runs, inputs.withdrawn.rows())
             gone.append(withdrawn)
         rows = [release_spark.withdrawn_rows(each, batch_id) for each in gone]
-        left_out = reduce(DataFrame.unionByName, rows) if rows else None
+        left_out = reduce(pyspark.sql.DataFrame.unionByName, rows) if rows else None
         release = SparkRelease.of(runs, inputs.lives, self._log, inputs.closed, inputs.priorities)
         self.watch.took(DISPATCH, 0 if release is None else release.window.runs)
         left_out = None if left_out is None or left_out.isEmpty() else left_out
@@ -356,7 +359,6 @@ def _rejected(release: Release | None, parts: Sequence[Part], left_out: Rows | N
     missing = release.missing(batch_id)
     if left_out is None:
         return missing
-    if isinstance(missing, pa.Table) and isinstance(left_out, pa.Table):
+    if isinstance(missing, pa.Table):
         return pa.concat_tables([missing, left_out])
-    assert isinstance(missing, DataFrame)  # noqa: S101 - both are of one way
     return missing.unionByName(left_out)

@@ -3,15 +3,16 @@
 Only small columns leave the JVM. A text may be large, so its length is measured and its bytes are looked at there.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-from pyspark.sql.pandas.functions import arrow_udf
 
+from pipeline.config.lazyspark import F
 from pipeline.config.session import kept
 from pipeline.config.settings import Settings
 from pipeline.delta.reading.arrival import ARRIVAL
@@ -21,6 +22,9 @@ from pipeline.ingest.core.terms import Counts, Terms
 from pipeline.ingest.texts import refused_texts, short_topics, wrong_text
 from pipeline.storage.texts import PAYLOAD_BYTES, WRONG_TEXT
 from schemas import MESSAGES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 ORDER = ("topic", "due_ms", *ARRIVAL)
 """The order in which accepted rows are numbered, as `core.rules.in_order`."""
@@ -50,7 +54,7 @@ class SparkBatch:
 
     @classmethod
     @contextmanager
-    def of(cls, inbox: DataFrame, terms: Terms) -> Iterator["SparkBatch"]:
+    def of(cls, inbox: DataFrame, terms: Terms) -> Iterator[SparkBatch]:
         """Look at inbox rows with their place of arrival; they are held until the end of the block."""
         classified = classify(inbox, terms)
         small = classified.select(*ORDER, "reason", f"{_VERDICT}.parked")
@@ -88,8 +92,7 @@ def _verdict(terms: Terms) -> Column:
     def of_rows(*columns: pa.Array) -> pa.Array:
         return verdicts(pa.table(list(columns), names=names), terms)
 
-    # The stub wants the kind of function named; named, it warns.
-    of_columns = arrow_udf(of_rows, _TYPE)  # type: ignore[call-overload]
+    of_columns = F.arrow_udf(of_rows, _TYPE)  # type: ignore[attr-defined]
     verdict: Column = of_columns(*(measured.get(name, F.col(name)) for name in names))
     return verdict
 

@@ -6,15 +6,15 @@ new are taken in when they can be told from those that were changed; else the ve
 Decision 0025 says why no more can be told.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.config.lazyspark import F, pyspark, raised
 from pipeline.delta.checkpoints import Position
 from pipeline.delta.logs.change import Change
 from pipeline.delta.logs.entries import between, entry, within
@@ -23,6 +23,9 @@ from pipeline.delta.reading.strangers import LeftOut, broken, left_out, unfoldin
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
 from schemas import INBOX
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _LOG = logging.getLogger(__name__)
 _SAID = "inbox: version %(version)s (%(operation)s) is no append, %(rows)s rows are not taken in; remedy: %(remedy)s"
@@ -74,7 +77,7 @@ class Changes:
             return False
         try:
             return self.inserted(change).count() == change.inserted
-        except PySparkException:
+        except raised("PySparkException"):
             _LOG.warning("inbox: files of version %d were not read", change.version, exc_info=True)
             return False
 
@@ -123,7 +126,9 @@ def _text(path: str) -> str:
 def _less(rows: DataFrame, others: DataFrame) -> DataFrame:
     """Rows without those of others: each of these takes one equal row away."""
     times = others.groupBy(_HASH).agg(F.count("*").alias(_TIMES))
-    numbered = rows.withColumn(_NUMBER, F.row_number().over(Window.partitionBy(_HASH).orderBy(*ARRIVAL[1:])))
+    numbered = rows.withColumn(
+        _NUMBER, F.row_number().over(pyspark.sql.Window.partitionBy(_HASH).orderBy(*ARRIVAL[1:]))
+    )
     return numbered.join(times, _HASH, "left").where(F.col(_NUMBER) > F.coalesce(_TIMES, F.lit(0)))
 
 

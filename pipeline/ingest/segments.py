@@ -1,14 +1,16 @@
 """The rows of `segments` for one batch: which positions, encoded how, addressed to whom."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.config.lazyspark import F
 from pipeline.delta.reading.messages import Bounds, MessageLog, any_of, messages
 from pipeline.storage.arrays import longs
 from pipeline.subscriptions.incarnations import (
@@ -24,6 +26,9 @@ from pipeline.subscriptions.incarnations import (
 from pipeline.worker.audience import Audience
 from pipeline.worker.encode import ARROW, ROW, Encoder, Key
 from pipeline.worker.express import NOW
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 NEAR, LOAD, BACKFILL, EXPRESS = "near", "load", "backfill", "express"
 _PLACE = ("topic", "ledger_id", "entry_id")
@@ -73,7 +78,7 @@ class Membership:
         known: Mapping[Name, Incarnation],
         first_ledger: int,
         gone: frozenset[Name] = frozenset(),
-    ) -> "Membership":
+    ) -> Membership:
         """Compare the registry with what earlier batches saw.
 
         A new subscription gets ledgers from 0 on (earliest) or from this batch on (latest); so does one that comes
@@ -159,7 +164,7 @@ def segment_rows(log: DataFrame, members: Membership, span: Span, segment_ms: in
     positions = log.where(any_of(where.values())).select(
         kind.alias("kind"), "topic", "ledger_id", "entry_id", F.unix_millis("due_time").alias("due_ms")
     )
-    return positions.mapInArrow(Encoder(_heard(members, kinds), segment_ms, span.now).__call__, ROW)
+    return positions.mapInArrow(Encoder(_heard(members, kinds), segment_ms, span.now).__call__, ROW.struct)
 
 
 def local_segment_rows(

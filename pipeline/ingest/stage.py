@@ -5,18 +5,18 @@ that is all that decided its rows and is not in them. A repeated batch that find
 settings say now, and encodes positions from what `messages` holds.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import reduce
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.config.lazyspark import F, pyspark, raised
 from pipeline.config.options import Options, StageListener
 from pipeline.config.routes import DRIVER, FORM, NotInDriver
 from pipeline.config.session import compiled
@@ -63,9 +63,12 @@ from pipeline.worker.unpack import RUN
 from schemas import INBOX, MESSAGES, REDELIVERY, REJECTED_INGEST, SEGMENTS
 from state.units import Ms
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 Batch = LocalBatch | SparkBatch
-_OF_FILES = (FilesBroken, OSError, pa.ArrowException, PySparkException, Py4JError)
-"""What a batch fails with when one of its files cannot be read, here or by Spark; it may have other reasons."""
+_OF_FILES = (FilesBroken, OSError, pa.ArrowException)
+"""What a batch fails with when one of its files cannot be read here; it may have other reasons."""
 _FILE_BYTES = 32 << 20
 """Of encoded positions, about ten million of them."""
 _THREADS = "local["
@@ -122,7 +125,7 @@ class Ingest:
         while True:
             try:
                 return done(plan)
-            except _OF_FILES as error:
+            except raised("PySparkException", "Py4JError", *_OF_FILES) as error:
                 # What was begun is done as it was planned, or not at all.
                 more = () if _noted(commits) else self._broken(error, start, end, plan)
                 if not more:
@@ -191,7 +194,7 @@ class Ingest:
         warehouse = self._warehouse.within(session)
         with compiled(warehouse.spark, when=self._is_large(start, end)):
             rows = with_place(warehouse.between(INBOX, start.offset, end.offset, places(plan.left)))
-            ordered = reduce(DataFrame.unionByName, new, self._ordered(rows, start, end, changes))
+            ordered = reduce(pyspark.sql.DataFrame.unionByName, new, self._ordered(rows, start, end, changes))
             with SparkBatch.of(ordered, terms) as batch:
                 self.watch.took(INGEST, batch.counts.accepted + batch.counts.rejected)
                 yield batch
@@ -267,7 +270,7 @@ class Ingest:
         commits.append(MESSAGES, batch.messages(self._settings), plan.as_note())
         return plan
 
-    def _released(self, members: Membership, plan: Plan, batch_id: int) -> "Rows | None":
+    def _released(self, members: Membership, plan: Plan, batch_id: int) -> Rows | None:
         """Rows of `redelivery`; None when nobody listens."""
         where = (members, plan.span, self._segment_ms, frozenset({EXPRESS}))
         express = Express(plan.express, batch_id, plan.now)

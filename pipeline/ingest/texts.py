@@ -1,11 +1,12 @@
 """What is wrong with the texts of rows of the inbox, for Spark; `pipeline.storage.texts` has the same for arrays."""
 
+from __future__ import annotations
+
 from functools import reduce
 from operator import or_
+from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-
+from pipeline.config.lazyspark import F
 from pipeline.storage.texts import (
     ADDED_BYTES,
     ENTRY_BYTES,
@@ -19,6 +20,9 @@ from pipeline.storage.texts import (
     TOPIC_NOT_UTF8,
     TOPIC_TOO_LONG,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 
 def _entries() -> tuple[Column, Column]:

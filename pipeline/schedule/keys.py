@@ -11,10 +11,15 @@ cause. These are the same for a whole index:
     ["orders", "billing", "2", "1.3:nack"]
 """
 
-from pyspark.sql import DataFrame, SparkSession
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from pipeline.config.session import PARTITIONS
 from pipeline.worker.release import NOBODY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _SHARING = 64
 """About so many subscriptions share an index at most: whoever comes or goes gives the others another owner."""

@@ -7,14 +7,15 @@ packed in a binary column, because a million positions as pandas rows take secon
 subscription in `Unpacker`, by whole arrays.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-from pyspark.sql.streaming.state import GroupStateTimeout
 
+from pipeline.config.lazyspark import F, pyspark
 from pipeline.config.options import Observer, StageListener
 from pipeline.config.routes import DRIVER, SETTING, SIZE
 from pipeline.config.session import kept
@@ -29,6 +30,9 @@ from pipeline.worker.release import KEY, RELEASE, release
 from pipeline.worker.unpack import RUN, Refusals, Unpacker, listeners
 from schemas import REDELIVERY, REJECTED_SCHEDULE
 from schemas.state import STATE_ROW
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
 
 RETRY = "retry"
 """The kind of rows with what comes again to one subscription, with `redelivery_count`, `round` and `cause`."""
@@ -58,8 +62,8 @@ def releases(segments: DataFrame, ticks: DataFrame, count: int) -> DataFrame:
     instants = ticks.selectExpr("timestamp_millis(instant) AS event_time", *NO_POSITION)
     both = instants.unionByName(rows, allowMissingColumns=True).withWatermark("event_time", "0 seconds")
     positions = both.where("event_time IS NULL").groupBy(*KEY)
-    timeout = GroupStateTimeout.EventTimeTimeout
-    return positions.applyInPandasWithState(release, RELEASE, STATE_ROW, "append", timeout)
+    timeout = pyspark.sql.streaming.state.GroupStateTimeout.EventTimeTimeout
+    return positions.applyInPandasWithState(release, RELEASE, STATE_ROW.struct, "append", timeout)
 
 
 def of_rebuild(segments: DataFrame, rebuilt: int | None) -> DataFrame:
@@ -91,7 +95,7 @@ class Schedule:
             if answers.size:
                 commits.append(REDELIVERY, self._rows(released, answers, batch_id), note)
 
-    def _answers(self, released: DataFrame) -> "Answers":
+    def _answers(self, released: DataFrame) -> Answers:
         """Run the stateful function. A batch is expected to be as small as the one before it."""
         answers = few(released) if self._few else None
         if answers is None:
@@ -99,7 +103,7 @@ class Schedule:
             self._few = answers.rows <= _FEW and answers.size <= _SHORT
         return answers
 
-    def _rows(self, released: DataFrame, answers: "Answers", batch_id: int) -> DataFrame | pa.Table:
+    def _rows(self, released: DataFrame, answers: Answers, batch_id: int) -> DataFrame | pa.Table:
         """The runs as rows of `redelivery`: in the driver, when they are there or are few enough."""
         small = answers.size <= self._settings.driver_rows * _RUN_BYTES
         self.watch.routed(SCHEDULE, DRIVER if small else SIZE if self._settings.driver_rows else SETTING)

@@ -1,9 +1,10 @@
 """The clock of the stages: its instants, live or virtual, as a stream; and how a replay gives and holds a virtual one.
 
-What a batch of the schedule calls "now" comes from the offset that Spark logged for it, so a replay calls the same
-instant now; ingest notes with its first commit what it called so. Spark's own `rate` source dies when the wall clock
-steps back, and has whole seconds (decision 0055).
+What a batch calls "now" comes from the offset that Spark logged for it, so a replay calls the same instant now; ingest
+notes it with its first commit. Spark's own `rate` source dies when the wall clock steps back (decision 0055).
 """
+
+from __future__ import annotations
 
 import json
 import time
@@ -11,9 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
-
-from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from pipeline.config.errors import ClockJumped
 from pipeline.config.jvm import java_class
@@ -25,8 +24,11 @@ from pipeline.storage.inprocesswatch import InProcessWatch
 from pipeline.storage.waiting import Folders
 from state.units import Ms
 
-_LOOK_S = 0.05
-"""Between two looks at a small file whose folder says nothing."""
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+    from pyspark.sql import SparkSession
+
+_LOOK_S = 0.05  # between two looks at a small file whose folder says nothing
 _LONGEST_WAIT_MS, _LONGEST_WAIT_REMOTE_MS = 2_000, 500
 """So long a change that nobody noticed may wait for its batch. In a store nobody notices what others put there."""
 

@@ -1,19 +1,22 @@
 """Which batch a stage is at: for the error that says what memory was not enough for, and when it is started again."""
 
-from collections.abc import Callable
-from typing import Any
+from __future__ import annotations
 
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pipeline.config.errors import StageRunning
+from pipeline.config.lazyspark import raised
 from pipeline.config.threads import panics_raised
 from pipeline.delta.checkpoints import SOURCES, Checkpoint
 from pipeline.delta.logs.entries import between
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.inprocesswatch import notify
 
-Body = Callable[[DataFrame, int], None]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Body: TypeAlias = "Callable[[DataFrame, int], None]"
 """What a query calls with each batch."""
 _MOST_NAMES = 3
 """So many files are named, the largest ones."""
@@ -66,7 +69,7 @@ class AtWork:
         try:
             begin, end = self._log.start(self._batch), self._log.position(self._batch)
             found = between(self._files, self._path, (begin.version, begin.index), (end.version, end.index)) or []
-        except (OSError, ValueError, PySparkException):
+        except raised("PySparkException", OSError, ValueError):
             return f"batch {self._batch} of {self._table.name}"
         largest = sorted(found, key=lambda file: -int(file["size"]))
         named = [f"{file['path']} ({_size(file)})" for file in largest[:_MOST_NAMES]]

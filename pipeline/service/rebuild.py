@@ -186,7 +186,7 @@ def pending_rows(holding: Holding, segment: int, instant: int) -> DataFrame:
         (name, topic): audiences([Subscription(topic, name, life.tick_ms, earliest=False)], lives)[topic]
         for (topic, name), life in lives.items()
     }
-    encoded = pending.select(*places).mapInArrow(Encoder(heard, segment, instant).__call__, ROW)
+    encoded = pending.select(*places).mapInArrow(Encoder(heard, segment, instant).__call__, ROW.struct)
     return encoded.withColumn("kind", F.lit(schedule.REBUILD))
 
 
@@ -211,7 +211,7 @@ def retry_rows(holding: Holding, segment: int, instant: int) -> DataFrame | None
     pending = pending.dropDuplicates([*keys, "number"])
     due = F.unix_millis("due_time").alias("due_ms")
     places = pending.select(named, "topic", "ledger_id", F.col("first_entry").alias("entry_id"), due)
-    encoded = places.mapInArrow(Encoder(heard, segment, instant).__call__, ROW)
+    encoded = places.mapInArrow(Encoder(heard, segment, instant).__call__, ROW.struct)
     texts = F.from_json("kind", "array<string>")
     count, number, cause = (texts[_ALIKE.index(name)] for name in _ALIKE[-3:])
     numbers = {"redelivery_count": count.cast("bigint"), "round": number.cast("bigint")}

@@ -1,13 +1,13 @@
 """Starting and stopping the stages: a streaming query each, with its own checkpoint, and the loop of settle."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from typing import TYPE_CHECKING
 
 from pipeline.config.errors import MemoryEnded
 from pipeline.config.options import Options
@@ -37,6 +37,10 @@ from pipeline.storage.files import Files
 from pipeline.storage.locks import StageLock
 from schemas import CURSORS, INBOX, REDELIVERY, SEGMENTS
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
 _ALL_FILES = 1_000_000
 _NO_WORKER = "Python worker failed to connect back"
 """What Spark says when a Python worker did not start within ten seconds: the machine is very busy, for instance."""
@@ -60,7 +64,7 @@ class Stage:
     lock: StageLock
     publisher: Publisher | None = None
     work: AtWork | None = None
-    again: Callable[[], "Stage"] | None = None
+    again: Callable[[], Stage] | None = None
     starts: int = 1
     clock: TickSource | None = None
     remote: bool = False
@@ -113,7 +117,7 @@ class Stage:
     def _may_start(self) -> bool:
         return self.query.lastProgress is not None or self.starts < _MOST_STARTS
 
-    def restarted(self) -> "Stage":
+    def restarted(self) -> Stage:
         """A new query in place of one that ended.
 
         Raises:

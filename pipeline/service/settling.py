@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import logging
 from threading import Event, Lock, Thread
-from typing import Any
-
-from pyspark.sql.streaming.query import StreamingQuery
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pipeline.config.settings import Clock, LiveClock
 from pipeline.config.stages import SETTLE
@@ -22,6 +20,9 @@ from pipeline.storage.files import Files
 from pipeline.storage.waiting import Folders
 from schemas import COMMANDS, CONSUMER_EVENTS, REDELIVERY, SUBSCRIPTIONS
 from state.units import Ms
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _LOG = logging.getLogger(__name__)
 _PAUSE_S, _REMOTE_PAUSE_S = 0.05, 0.5
@@ -129,5 +130,5 @@ class SettleLoop:
             left -= _PAUSE_S * 2
 
 
-Query = StreamingQuery | SettleLoop
+Query: TypeAlias = "StreamingQuery | SettleLoop"
 """What runs a stage."""

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.config.lazyspark import F
 from pipeline.config.routes import NotInDriver
 from pipeline.delta.deltars import append, open_table
 from pipeline.delta.logs.entries import appended, commits, newest

@@ -4,20 +4,23 @@ Beside `pipeline.config.jvm`, `pipeline.delta.logs.logstore`, `pipeline.delta.st
 and `pipeline.service.watch.listener` the only module that reaches into the JVM.
 """
 
+from __future__ import annotations
+
 import random
 import time
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
-
 from pipeline.config.jvm import java_class
+from pipeline.config.lazyspark import raised
 from pipeline.storage.files import Files
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 _HADOOP, _IO = "org.apache.hadoop.fs", "org.apache.commons.io.IOUtils"
 _IF_NONE, _UNASKED = "fs.option.create.conditional.overwrite", "fs.s3a.create.performance"
@@ -126,7 +129,7 @@ class HadoopFiles:
             try:
                 stream.write(bytearray(content.encode()))
                 stream.close()
-            except Py4JJavaError as error:
+            except raised("Py4JJavaError") as error:
                 if error.java_exception.getClass().getName() == _IS_THERE:
                     return False
                 # Two at once: neither is there yet. Amazon asks for another attempt.

@@ -4,14 +4,16 @@ Markers are part of the commit that they describe, so no crash can part them. Th
 still know the last ledger when retention has emptied `messages`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.config.lazyspark import F
 from pipeline.config.routes import NotInDriver
 from pipeline.config.stages import INGEST
 from pipeline.delta.logs.entries import Commit, newest
@@ -23,6 +25,9 @@ from pipeline.storage import arrays
 from pipeline.subscriptions.incarnations import CHANGES, Incarnation, Joined, Name, alive, lives_by, next_lives
 from pipeline.worker.encode import ARROW
 from schemas import LEFT, MESSAGES, SEGMENTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _TOP = """
     SELECT MAX(marker) AS marker, MAX(loaded_until) AS loaded_until, MAX(next_ledger) AS next_ledger
@@ -65,12 +70,12 @@ class IngestMemory:
     parked: frozenset[int] = frozenset()
 
     @classmethod
-    def addressed(cls, markers: "Markers") -> "IngestMemory":
+    def addressed(cls, markers: Markers) -> IngestMemory:
         """What markers alone say: what was addressed to whom. A batch in the middle of its commits is not in it."""
         return cls(*markers.top(), markers.lives())
 
     @classmethod
-    def of_tables(cls, warehouse: Warehouse, log: MessageLog, segment_ms: int) -> "IngestMemory":
+    def of_tables(cls, warehouse: Warehouse, log: MessageLog, segment_ms: int) -> IngestMemory:
         """What the tables say; `log` is that of `messages`. Run once, at a start."""
         memory = cls.addressed(Markers(warehouse))
         (last,) = ask(warehouse, MESSAGES, f"{_LAST_LEDGER} >= {memory.next_ledger}")
@@ -86,7 +91,7 @@ class IngestMemory:
         """Whether anything parked is due before an instant (ms) that ends a segment."""
         return any(segment * segment_ms < instant for segment in self.parked)
 
-    def after(self, marker: Marker, parked: frozenset[int], segment_ms: int) -> "IngestMemory":
+    def after(self, marker: Marker, parked: frozenset[int], segment_ms: int) -> IngestMemory:
         """The memory after a commit that loaded what it could, and a batch that parked messages in some segments."""
         lives = next_lives(self.lives, marker.joined, marker.left)
         waiting = frozenset(each for each in self.parked | parked if each * segment_ms >= marker.loaded)

@@ -5,12 +5,14 @@ answer into the rows of `segments`; the stages behind it look at those rows. Pol
 ingest says when a message is due.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 
+from pipeline.config.lazyspark import raised
 from pipeline.delta.logs.entries import entry, newest, takes_out
 from pipeline.delta.reading.files import read_files
 from pipeline.delta.warehouse import Warehouse, ask
@@ -96,7 +98,7 @@ class Registry:
         """What it held at a version before (-1: nothing); nothing is known of one that was cleaned away."""
         if self._before[0] != version:
             self._before = (version, Registered())
-            with suppress(PySparkException):
+            with suppress(*raised("PySparkException")):
                 self._before = (version, self._read(version) if version >= 0 else Registered())
         return self._before[1]
 
@@ -111,7 +113,7 @@ class Registry:
         gone = set[Name]()
         for version, names in left.items():
             # A version that was cleaned away tells nothing.
-            with suppress(PySparkException):
+            with suppress(*raised("PySparkException")):
                 gone |= names & back - self._read(version).lines.keys() if names & back else set()
         return frozenset(gone)
 
@@ -125,7 +127,7 @@ class Registry:
         new = [action["add"]["path"] for action in actions if "add" in action]
         try:
             return self._active_in(out) - self._active_in(new)
-        except (OSError, PySparkException):
+        except raised("PySparkException", OSError):
             return set()
 
     def _active_in(self, paths: list[str]) -> set[Name]:

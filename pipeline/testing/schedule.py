@@ -10,7 +10,6 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,8 +23,8 @@ from pipeline.delta.writing.oncewriter import Sink
 from pipeline.schedule.stage import REBUILD
 from pipeline.settle.sources import Source
 from pipeline.testing.batches import Batches
-from pipeline.testing.groupstates import NO_TIMER, group_state, timer_of
-from pipeline.worker.release import RELEASE, Sent, release
+from pipeline.testing.keystate import KeyState
+from pipeline.worker.release import RELEASE, Answer, Sent, released
 from pipeline.worker.unpack import RUN, Refusals, Unpacker
 from schemas import REDELIVERY, REJECTED_SCHEDULE, SEGMENTS
 from state.units import Ms
@@ -33,7 +32,6 @@ from state.units import Ms
 _KINDS = {"string": pa.string(), "bigint": pa.int64(), "binary": pa.binary()}
 _ANSWER = pa.schema([(name, _KINDS[kind]) for name, kind in (field.split() for field in RELEASE.split(", "))])
 """`pipeline.worker.release.RELEASE` as Arrow has it."""
-_SENT = ("owner", "tick_ms", "chunk")
 _STATE = "state.json"
 Key = tuple[int, int]
 State = tuple[tuple[Any, ...], int]
@@ -96,17 +94,17 @@ class Schedule:
 
     def _called(self, sent: Mapping[Key, list[Sent]], watermark: int) -> tuple[pa.Table, dict[Key, State]]:
         """The answers of all keys with rows, or whose alarm fires, at a watermark (ms); and what they keep."""
-        states, answers = dict(self.states), [_ANSWER.empty_table()]
+        states, answers = dict(self.states), list[Answer]()
         for key in sorted(sent.keys() | {key for key, (_, alarm) in states.items() if alarm < watermark}):
             row, _ = states.pop(key, (None, 0))
-            state = group_state(row, watermark=watermark, timed_out=key not in sent)
-            frames = [pd.DataFrame(sent.get(key, []), columns=_SENT)]
-            answers += [
-                pa.Table.from_pandas(each, _ANSWER, preserve_index=False) for each in release(key, frames, state)
-            ]
-            if state.exists and timer_of(state) != NO_TIMER:
-                states[key] = tuple(state.get), timer_of(state)
-        return pa.concat_tables(answers), states
+            state = KeyState(row, watermark, timed_out=key not in sent)
+            answers += released(key, sent.get(key, ()), state)
+            if state.exists and state.alarm is not None:
+                states[key] = state.get, state.alarm
+        columns = zip(*answers, strict=True) if answers else [[]] * len(_ANSWER)
+        return pa.table(
+            [pa.array(each, field.type) for each, field in zip(columns, _ANSWER, strict=True)], _ANSWER
+        ), states
 
     def _commit(self, answers: pa.Table, number: int, note: dict[str, Any]) -> None:
         if not answers.num_rows:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql.types import StructField, StructType
 
 from pipeline.storage.arrays import IntArray, arrow_schema
 from pipeline.worker.audience import Audience
 from schemas import LISTENER, SEGMENTS
+from schemas.columns import Columns
 from state import encode_chunk
 
 Key = tuple[str, str]
@@ -26,7 +26,7 @@ _POSITION = ("ledger_id", "entry_id", "due_ms")
 Row = dict[str, Any]
 """A row by its columns."""
 
-ROW = StructType([StructField(f.name, f.dataType) for f in SEGMENTS.schema.fields if f.name != "batch_id"])
+ROW = Columns().and_optional(*((each.name, each.kind) for each in SEGMENTS.columns.fields if each.name != "batch_id"))
 """A row of `segments` before its batch is known."""
 ARROW = arrow_schema(ROW)
 _FLUSH_ROWS, _FLUSH_BYTES = 4_000_000, 256 << 20

@@ -1,17 +1,22 @@
 """The stateful function of the schedule: chunks come in, and runs of what is due go out."""
 
+from __future__ import annotations
+
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-from pyspark.sql.streaming.state import GroupState
 
 from pipeline.config.settings import HOUR_MS
 from pipeline.worker import group_state
+from pipeline.worker.group_state import State
 from state import DelaylineError, IndexGroup, Runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql.streaming.state import GroupState
 
 KEY = ("shard", "segment_ms")
 RELEASE = "owner string, segment_ms bigint, tick_ms bigint, instant bigint, runs binary, error string, chunk binary"
@@ -25,27 +30,40 @@ Sent = tuple[str, int, bytes]
 """Owner, tick in ms, and an encoded chunk for it."""
 Answer = list[Any]
 """A row of `RELEASE`."""
-Frames = Iterable[pd.DataFrame]
 
 
-def release(key: Key, frames: Frames, state: GroupState) -> Iterator[pd.DataFrame]:
-    """Take in the chunks of a key, let go what is due. What goes wrong becomes a row: an exception would come back."""
+def release(key: Key, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    """What Spark calls with a key: rows of `_SENT` come in, rows of `RELEASE` go out."""
+    from pandas import DataFrame  # noqa: PLC0415 - Spark has frames; who calls `released` need not have them
+
     leave_out_modules()
+    rows = (row for frame in frames for row in zip(*(frame[name] for name in _SENT), strict=True))
+    answers = released(key, rows, state)
+    if answers:
+        yield DataFrame(answers, columns=_COLUMNS)
+
+
+def released(key: Key, rows: Iterable[Sequence[Any]], state: State) -> list[Answer]:
+    """Take in the chunks of a key, let go what is due. What goes wrong becomes a row: an exception would come back.
+
+    Args:
+        key: whose state it is.
+        rows: (owner, tick, chunk) each; a state that timed out has none.
+        state: what is kept of the key.
+    """
     instant = group_state.watermark_ms(state)
     sent: list[Sent] = []
     try:
         if not state.hasTimedOut:
-            sent = [_sent(*row) for frame in frames for row in zip(*(frame[name] for name in _SENT), strict=True)]
-        answers = _release(key, instant, sent, state)
+            sent = [_sent(*row) for row in rows]
+        return _release(key, instant, sent, state)
     except Exception as error:  # noqa: BLE001 - whatever it is, it would come back with every replay
         group_state.keep(state, instant + HOUR_MS)
         lost: list[tuple[str, bytes | None]] = [(owner, chunk) for owner, _, chunk in sent] or [(NOBODY, None)]
-        answers = [_failure(key, owner, instant, error, chunk) for owner, chunk in lost]
-    if answers:
-        yield pd.DataFrame(answers, columns=_COLUMNS)
+        return [_failure(key, owner, instant, error, chunk) for owner, chunk in lost]
 
 
-def _release(key: Key, instant: int, sent: list[Sent], state: GroupState) -> list[Answer]:
+def _release(key: Key, instant: int, sent: list[Sent], state: State) -> list[Answer]:
     """Append, pop, save. The state is touched last: what fails before leaves it as it was."""
     pending = group_state.load(state)
     refused = list(_append(key, instant, pending, sent))

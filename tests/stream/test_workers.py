@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,9 @@ from tests.support.stream import advance, append, delivered, message, play, subs
 T0 = 1_700_000_000_000
 
 
-def killed_once(marks: str, key: release.Key, frames: release.Frames, state: GroupState) -> Iterator[pd.DataFrame]:
+def killed_once(
+    marks: str, key: release.Key, frames: Iterable[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
     """The stateful function; the system kills its process in the middle of a call, as often as there are marks."""
     for mark in sorted(Path(marks).iterdir()):
         mark.unlink()

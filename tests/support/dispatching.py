@@ -141,4 +141,4 @@ class Dispatching:
         path = Path(path_of(self.root, DELIVERIES)) / f"{name}.parquet"
         pq.write_table(rows_of(DELIVERIES, rows), path, coerce_timestamps="us")
         data = path.read_bytes()
-        return DataFile(path.name, len(data), 0, *statistics(data, DELIVERIES.name, DELIVERIES.schema))
+        return DataFile(path.name, len(data), 0, *statistics(data, DELIVERIES.name, DELIVERIES.columns))

@@ -7,6 +7,8 @@ own a version is added by a link, which replaces nothing, while no transaction o
 store that speaks S3 it is added by a conditional put, and no transaction of Delta's is used at all (decision 0024).
 """
 
+from __future__ import annotations
+
 import errno
 import json
 import logging
@@ -16,14 +18,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from deltalake.exceptions import DeltaError
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.jvm import java_class
+from pipeline.config.lazyspark import pyspark, raised
 from pipeline.config.paths import is_s3
 from pipeline.config.routes import SessionNeeded
 from pipeline.delta.logs.opening import table_at
@@ -31,6 +32,9 @@ from pipeline.delta.logs.snapshot import described, live_files
 from pipeline.storage.hadoop import HadoopFiles, session_files
 from pipeline.storage.inprocesswatch import notify
 from schemas import COMMANDS, CONSUMER_EVENTS, INBOX, SUBSCRIPTIONS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _LOG = logging.getLogger(__name__)
 _NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
@@ -83,7 +87,7 @@ class TableLog:
         if found is not None:
             return found
         snapshot = self.snapshot()
-        live = DataFrame(snapshot.allFiles().toDF(), self._spark)
+        live = pyspark.sql.DataFrame(snapshot.allFiles().toDF(), self._spark)
         rows = live.select("path", "size", "stats", "tags", "deletionVector").collect()
         return int(snapshot.version()), [row.asDict() for row in rows]
 
@@ -198,7 +202,7 @@ class TableLog:
         settings = context._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `jvm`
         try:
             self._log.store().write(path, each, False, settings)  # noqa: FBT003 - Delta has no name for "overwrite"
-        except Py4JJavaError as error:
+        except raised("Py4JJavaError") as error:
             if error.java_exception.getClass().getName() != _EXISTS:
                 raise
             return False

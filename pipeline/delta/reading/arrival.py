@@ -4,14 +4,20 @@ It breaks ties between messages with one due time, so it must not depend on how 
 packs large files first, and file names are random; only the Delta log knows which commit came first.
 """
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pipeline.config.lazyspark import F
 from pipeline.delta.checkpoints import Position
 from pipeline.delta.logs.entries import between, uri_name
 from pipeline.storage.hadoop import session_files
 from schemas import INBOX
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 ARRIVAL = ("arrival_commit", "arrival_file", "arrival_block", "arrival_row")
 

@@ -4,18 +4,19 @@ Their bounds are kept in the driver. What is asked for may be in a file that was
 looked at with each question.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.config.lazyspark import F
 from pipeline.config.routes import PLACE, NotInDriver
 from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
 from pipeline.delta.logs.filestats import count, span, span_ms
@@ -24,6 +25,9 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.storage.parquet import MOST_ROWS, Footer, RowGroup, chosen_groups, held, opened, read_footers, typed
 from schemas import MESSAGES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _LAST_LEDGER = (1 << 63) - 1
 
@@ -43,18 +47,18 @@ class Bounds:
         due = F.col("due_time").between(*(F.timestamp_millis(F.lit(ms)) for ms in (self.first_due, self.last_due)))
         return F.col("ledger_id").between(self.first_ledger, self.last_ledger) & due
 
-    def meets(self, other: "Bounds") -> bool:
+    def meets(self, other: Bounds) -> bool:
         """Whether a row may be in both."""
         ledgers = self.first_ledger <= other.last_ledger and other.first_ledger <= self.last_ledger
         return ledgers and self.first_due <= other.last_due and other.first_due <= self.last_due
 
-    def share(self, other: "Bounds") -> float:
+    def share(self, other: Bounds) -> float:
         """The part of its due times that lies within other bounds; it has to meet them."""
         common = min(self.last_due, other.last_due) - max(self.first_due, other.first_due) + 1
         return common / (self.last_due - self.first_due + 1)
 
     @classmethod
-    def of_file(cls, file: Mapping[str, Any]) -> "Bounds":
+    def of_file(cls, file: Mapping[str, Any]) -> Bounds:
         """What a file may hold, by the statistics of its entry in the log; anything when there are none."""
         stats = file.get("stats")
         try:

@@ -5,22 +5,26 @@ a quarter of the JVM's time under a small load with five hundred commits in the 
 (decision 0073). Offsets are Delta's, in its form: these sources go on from what Delta's noted, and it from theirs.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-
-from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import PipelineError, VersionGone
 from pipeline.config.jvm import java_class
+from pipeline.config.lazyspark import pyspark
 from pipeline.delta.checkpoints import EVERYTHING_BEFORE, Offset
 from pipeline.delta.logs.entries import appended, between, entry, exists, newest
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.streams.source import INSTANT, SQL, StreamSource, of_list, singleton
 from pipeline.storage.hadoop import session_files
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+    from pyspark.sql import DataFrame, SparkSession
 
 _DELTA = "org.apache.spark.sql.delta"
 _NEEDED = ("path", "partitionValues", "size", "modificationTime", "dataChange", "deletionVector", "baseRowId")
@@ -46,7 +50,7 @@ class TableFiles:
 
     def frame(self, files: Iterable[Mapping[str, Any]]) -> DataFrame:
         """The columns as PySpark has them."""
-        return DataFrame(self.dataset(files), self._spark)
+        return pyspark.sql.DataFrame(self.dataset(files), self._spark)
 
 
 def _entry(file: Mapping[str, Any]) -> str:

@@ -5,14 +5,17 @@ while a query is planned; each of them imports PySpark and PyArrow first. This i
 `Source`, with methods in Python, like the function of `foreachBatch`.
 """
 
-from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from __future__ import annotations
 
-from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
-from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import DataFrame, SparkSession
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipeline.config.jvm import java_class
+from pipeline.config.lazyspark import pyspark
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+    from pyspark.sql import DataFrame, SparkSession
 
 SQL = "org.apache.spark.sql"
 _STREAMING = f"{SQL}.execution.streaming"
@@ -42,10 +45,12 @@ class StreamSource(ABC):
         """The rows as a stream, for one query."""
         # As PySpark does for the function of `foreachBatch`.
         gateway = self.spark.sparkContext._gateway  # noqa: SLF001 - as above
-        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+        pyspark.java_gateway.ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         relation = java_class(self.spark, f"{_STREAMING}.runtime.StreamingExecutionRelation")
         unnamed = getattr(relation, "$lessinit$greater$default$4")()
-        return DataFrame(self.of_plan(relation(self, self.attributes, self.nothing, unnamed, self.session)), self.spark)
+        return pyspark.sql.DataFrame(
+            self.of_plan(relation(self, self.attributes, self.nothing, unnamed, self.session)), self.spark
+        )
 
     def of_plan(self, plan: JavaObject) -> JavaObject:
         """A `Dataset` of a logical plan."""

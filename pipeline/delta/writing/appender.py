@@ -10,21 +10,22 @@ checked here: that required columns hold no NULL (`pipeline.delta.writing.footer
 its writers that we do not know; a table that was changed so is refused, at the start or at the next commit.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.errors import UnknownTableFeature
+from pipeline.config.lazyspark import F
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs import entries
 from pipeline.delta.logs.checksums import ADDING, CARRIED, checksum, put_checksum
@@ -37,6 +38,9 @@ from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
 from schemas import Table
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 _LOG = logging.getLogger(__name__)
 _NO_FILES: Mapping[str, int] = {}
 _TAIL = 1 << 16
@@ -45,10 +49,8 @@ _EVERY = 10
 """Delta's default for the versions between two checkpoints."""
 _VERSION_ROWS, _RAREST = 64, 500
 """A version pays for so many rows of a checkpoint, which names each file. At most so many versions come without one."""
-_WRITERS = 4
-"""Threads that write files of this process; encoding and compression hold no lock of Python's."""
-_READERS = 16
-"""Threads that read the footers of files that tasks have written."""
+_WRITERS, _READERS = 4, 16
+"""Threads that write files here (encoding and compression hold no lock of Python's), and that read footers."""
 _HELD_BYTES = 128 << 20
 """Of pieces that wait for being written together."""
 _GROUP_ROWS, _GROUP_BYTES, _GROUPS = 8_192, 8 << 20, 64
@@ -148,7 +150,7 @@ class Appender:
 
     def _of_bytes(self, name: str, data: bytes) -> DataFile:
         tail = data[-max(_TAIL, missing(data[-_TAIL:])) :]
-        return DataFile(name, len(data), wall_ms(), *statistics(tail, self._table.name, self._table.schema))
+        return DataFile(name, len(data), wall_ms(), *statistics(tail, self._table.name, self._table.columns))
 
     def discard(self, files: Iterable[DataFile]) -> None:
         """Delete what `write` or `put` gave and no version names: a disk that is full would be fuller each time."""
@@ -312,7 +314,7 @@ class Appender:
         tail = self._files.tail(whole, size, _TAIL)
         if more := missing(tail):
             tail = self._files.tail(whole, size, more)
-        return DataFile(path, size, modified, *statistics(tail, self._table.name, self._table.schema))
+        return DataFile(path, size, modified, *statistics(tail, self._table.name, self._table.columns))
 
     def _notice(self, actions: Sequence[Mapping[str, Any]]) -> None:
         """A version that somebody else added: what it changes of the table must be something we know."""

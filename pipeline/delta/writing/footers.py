@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from pipeline.config.errors import ContractBroken
+from schemas.columns import LONG, TEXT, TIME, Column, Columns
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _END = 8
@@ -27,13 +27,13 @@ def missing(tail: bytes) -> int:
     return length if length > len(tail) else 0
 
 
-def statistics(tail: bytes, table: str, schema: StructType) -> tuple[int, str]:
+def statistics(tail: bytes, table: str, columns: Columns) -> tuple[int, str]:
     """Rows of a file, and its statistics in Delta's JSON.
 
     Args:
         tail: the file's last bytes, the whole footer among them.
         table: whose file it is.
-        schema: the columns of the table.
+        columns: the columns of the table.
 
     Raises:
         ContractBroken: a column that is required holds NULL.
@@ -41,7 +41,7 @@ def statistics(tail: bytes, table: str, schema: StructType) -> tuple[int, str]:
     footer = pq.read_metadata(pa.BufferReader(tail))
     content: dict[str, Any] = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     chunks = _chunks(footer)
-    for field in schema.fields:
+    for field in columns.fields:
         found = chunks.get(field.name)
         # A writer leaves out the statistics of a column with very long values.
         if not found or not all(each is not None and each.has_null_count for each in found):
@@ -66,17 +66,17 @@ def _chunks(footer: pq.FileMetaData) -> dict[str, list[Any]]:
     return found
 
 
-def _bound(field: StructField, raw: int | bytes) -> dict[str, Any]:
+def _bound(field: Column, raw: int | bytes) -> dict[str, Any]:
     """A bound, given as Parquet stores it, as Delta writes it: times (microseconds) cut to ms, no flags and no bytes.
 
     A text that is long has none, for it would have to be cut; nor has one that is not UTF-8, which Spark lets pass.
     """
     shown: int | str | None = None
-    if isinstance(field.dataType, TimestampType) and isinstance(raw, int):
+    if field.kind == TIME and isinstance(raw, int):
         shown = _time(raw)
-    elif isinstance(field.dataType, LongType) and isinstance(raw, int):
+    elif field.kind == LONG and isinstance(raw, int):
         shown = raw
-    elif isinstance(field.dataType, StringType) and isinstance(raw, bytes):
+    elif field.kind == TEXT and isinstance(raw, bytes):
         shown = _text(raw)
     return {} if shown is None else {field.name: shown}
 

@@ -7,15 +7,18 @@ a row's place in the order, whatever the number of tasks.
 An order is a sequence of `SortKey`: Spark sorts by their columns (`in_order`), the driver by their arrays (`order_of`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-
+from pipeline.config.lazyspark import F
 from pipeline.storage.arrays import IntArray, ordered
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 T = TypeVar("T")
 NUMBER = "row_number"

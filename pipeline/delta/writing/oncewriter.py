@@ -5,11 +5,12 @@ happens once, at the start of a query, because only its first batch can be a rep
 kept in memory. (`txnAppId` / `txnVersion` ask the table on every write, at several times the cost.)
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from pipeline.config.errors import CheckpointBehind, ForeignOwner
 from pipeline.config.options import Observer, nobody
@@ -18,6 +19,9 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.datafiles import DataFile
 from schemas import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _NO_FILES: Mapping[str, int] = {}
 Rows: TypeAlias = "DataFrame | pa.Table | Iterable[pa.Table]"
@@ -108,7 +112,7 @@ class Sink:
 
     def put(self, rows: Rows, owner: str, batch_id: int, note: Mapping[str, Any]) -> None:
         """Append rows in one commit, whatever the table holds."""
-        files = self.appender.write(rows) if isinstance(rows, DataFrame) else self.appender.put(rows)
+        files = self.appender.put(rows) if isinstance(rows, pa.Table | Iterable) else self.appender.write(rows)
         self.commit(files, owner, batch_id, note)
 
     def commit(

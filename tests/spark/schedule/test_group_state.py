@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 from pyspark.errors import PySparkValueError
 
-from pipeline.testing.groupstates import NO_TIMER, group_state, timer_of, woken
 from pipeline.worker import group_state as adapter
 from pipeline.worker import release
 from schemas.state import STATE_ROW, STATE_VERSION
 from state import CorruptBytes, IndexGroup, encode_chunk
+from tests.support.groupstates import NO_TIMER, group_state, timer_of, woken
 
 PIPELINE = Path(adapter.__file__).parent
 KEY = (3, 0)
@@ -239,5 +239,5 @@ def test_a_subscription_that_rots_does_not_stop_its_shard() -> None:
 
 def test_the_row_of_the_state_is_frozen() -> None:
     """Spark refuses a changed row at the restart, so all that may change lives in bytes with their own version."""
-    assert STATE_ROW.simpleString() == "struct<version:bigint,earliest_due:bigint,count:bigint,indexes:binary>"
+    assert STATE_ROW.struct.simpleString() == "struct<version:bigint,earliest_due:bigint,count:bigint,indexes:binary>"
     assert not any(field.nullable for field in STATE_ROW.fields)

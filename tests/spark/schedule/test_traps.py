@@ -18,7 +18,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
-from pyspark.sql.types import LongType, StructField, StructType
 
 from pipeline.config.session import set_meanwhile
 from pipeline.delta.warehouse import Warehouse
@@ -29,6 +28,7 @@ from pipeline.service.replay import Producer, ReplayClock, entering
 from pipeline.subscriptions.incarnations import Subscription
 from pipeline.worker import release as worker
 from schemas import INBOX, MESSAGES, SEGMENTS, TABLES
+from schemas.columns import LONG
 from schemas.state import STATE_ROW
 from tests.support.rows import T0, messages, rows_of
 from tests.support.stream import (
@@ -55,7 +55,7 @@ def with_event_times(segments: DataFrame, ticks: DataFrame, count: int) -> DataF
     both = rows.unionByName(instants, allowMissingColumns=True).withWatermark("event_time", "0 seconds")
     grouped = both.where("owner IS NOT NULL OR event_time IS NULL").groupBy(*worker.KEY)
     timeout = GroupStateTimeout.EventTimeTimeout
-    return grouped.applyInPandasWithState(worker.release, worker.RELEASE, STATE_ROW, "append", timeout)
+    return grouped.applyInPandasWithState(worker.release, worker.RELEASE, STATE_ROW.struct, "append", timeout)
 
 
 def test_data_rows_with_an_event_time_are_dropped_and_the_metric_tells(
@@ -161,7 +161,7 @@ def with_another_row() -> list[Step]:
 
     def changed(world: World) -> None:
         world.end()
-        more = StructType([*STATE_ROW.fields, StructField("more", LongType())])
+        more = STATE_ROW.and_optional(("more", LONG))
         with patch.object(schedule, "STATE_ROW", more):
             world.begin()
             with pytest.raises(StreamingQueryException, match="STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):

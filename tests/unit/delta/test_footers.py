@@ -9,21 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, StructField, StructType, TimestampType
 
 from pipeline.config.errors import ContractBroken
 from pipeline.delta.logs.filestats import span_ms
 from pipeline.delta.writing.footers import missing, statistics
+from schemas.columns import BYTES, FLAG, LONG, TEXT, TIME, Columns
 
-SCHEMA = StructType(
-    [
-        StructField("id", LongType(), nullable=False),
-        StructField("name", StringType()),
-        StructField("at", TimestampType()),
-        StructField("flag", BooleanType()),
-        StructField("payload", BinaryType()),
-    ]
-)
+COLUMNS = Columns.of(("id", LONG)).and_optional(("name", TEXT), ("at", TIME), ("flag", FLAG), ("payload", BYTES))
 ARROW = pa.schema(
     [
         ("id", pa.int64()),
@@ -44,7 +36,7 @@ def written(rows: list[dict[str, Any]], group: int = 1_000) -> bytes:
 
 def statistics_of(rows: list[dict[str, Any]], group: int = 1_000) -> dict[str, Any]:
     """What the statistics say."""
-    found: dict[str, Any] = json.loads(statistics(written(rows, group), "table", SCHEMA)[1])
+    found: dict[str, Any] = json.loads(statistics(written(rows, group), "table", COLUMNS)[1])
     return found
 
 
@@ -79,7 +71,7 @@ def test_a_time_outside_the_calendar_has_no_bound() -> None:
     sink = pa.BufferOutputStream()
     far = pa.array([(1 << 63) - 1], pa.int64()).cast(pa.timestamp("us", "UTC"))
     pq.write_table(pa.table({"id": [1], "at": far}), sink)
-    found = json.loads(statistics(sink.getvalue().to_pybytes(), "table", SCHEMA)[1])
+    found = json.loads(statistics(sink.getvalue().to_pybytes(), "table", COLUMNS)[1])
     assert (found["minValues"], found["maxValues"]) == ({"id": 1}, {"id": 1})
 
 
@@ -88,7 +80,7 @@ def test_a_text_that_is_not_utf8_has_no_bound() -> None:
     sink = pa.BufferOutputStream()
     odd = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff\xfe"]).buffers())
     pq.write_table(pa.table({"id": [1], "name": odd}), sink)
-    found = json.loads(statistics(sink.getvalue().to_pybytes(), "table", SCHEMA)[1])
+    found = json.loads(statistics(sink.getvalue().to_pybytes(), "table", COLUMNS)[1])
     assert (found["minValues"], found["maxValues"]) == ({"id": 1}, {"id": 1})
 
 
@@ -104,7 +96,7 @@ def test_a_footer_that_is_longer_than_what_was_read_is_read_again() -> None:
     more = missing(whole[-100:])
     assert 100 < more < len(whole)
     assert missing(whole[-more:]) == 0
-    assert statistics(whole[-more:], "table", SCHEMA)[0] == 50
+    assert statistics(whole[-more:], "table", COLUMNS)[0] == 50
 
 
 def test_a_span_of_times_is_in_milliseconds() -> None:

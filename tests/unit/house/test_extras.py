@@ -61,6 +61,15 @@ for each in (
 ):
     calls.append(called([*each, "--warehouse", {root}]))
 calls.append(called(["demo"]))
+from datetime import timedelta
+from pipeline.testing.public import warehouse
+
+with warehouse() as turned:
+    client = turned.client()
+    consumer = client.subscribe("orders", "shop", tick_ms=1)
+    client.create_producer("orders").send(b"pay", deliver_after=timedelta(minutes=1))
+    turned.advance(minutes=1)
+    calls.append([["testing"], 0 if consumer.receive(5_000).data() == b"pay" else 1, ""])
 print(json.dumps(calls))
 """
 
@@ -81,7 +90,7 @@ def extra_of(name: str) -> str:
 
 def small() -> list[str]:
     """The modules that a client, the command and its users' tests may come to load."""
-    rooms = ("pipeline.client", "pipeline.doctor", "jobs.commands")
+    rooms = ("pipeline.client", "pipeline.doctor", "pipeline.testing", "jobs.commands")
     wanted = [each.name.removesuffix(".__init__") for each in modules() if within(each.name, "jobs.cli", *rooms)]
     return [each for each in wanted if each.removeprefix("jobs.commands.") not in SPARK_COMMANDS]
 
@@ -89,7 +98,7 @@ def small() -> list[str]:
 def test_what_is_imported_is_asked_for_by_the_extra_that_is_named_when_it_is_missing() -> None:
     """A package that is there by chance is not there everywhere."""
     ours = [each for each in modules() if each.layer in {"state", "schemas", "pipeline", "jobs"}]
-    others = (*sys.stdlib_module_names, "state", "schemas", "pipeline", "jobs", "pytest")
+    others = (*sys.stdlib_module_names, "state", "schemas", "pipeline", "jobs", "pytest", "<computed>")
     imported = {name.partition(".")[0] for each in ours for name in imports(each) if not within(name, *others)}
     assert {"pyspark", "deltalake", "typer", "pulsar"} <= imported
     named = {(name, extra_of(name)) for name in imported | {each for some in EXTRAS.values() for each in some}}

@@ -27,13 +27,13 @@ def group_state(value: tuple[object, ...] | None = None, *, watermark: int = 0, 
         removed=False,
         timeoutTimestamp=NO_TIMER,
         keyAsUnsafe=b"",
-        valueSchema=STATE_ROW,
+        valueSchema=STATE_ROW.struct,
     )
 
 
 def timer_of(state: GroupState) -> int:
     """When Spark would wake the key, ms; `NO_TIMER`: never."""
-    return int(state._timeout_timestamp)  # noqa: SLF001 - Spark's own Python reads it so
+    return int(state._timeout_timestamp)
 
 
 def woken(state: GroupState, watermark: int) -> GroupState | None:

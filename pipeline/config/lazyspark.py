@@ -1,0 +1,44 @@
+"""Spark for modules that also work where it is not installed: it is loaded when something of it is first used.
+
+What they name in annotations only is imported for the type checker, and errors are asked for by `raised`.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["F", "deltaspark", "pyspark", "raised"]
+
+_ERRORS = {
+    "AnalysisException": "pyspark.errors",
+    "PySparkException": "pyspark.errors",
+    "Py4JError": "py4j.protocol",
+    "Py4JJavaError": "py4j.protocol",
+}
+
+
+class _Late(ModuleType):
+    """A module under its name, loaded when it is asked for anything."""
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(import_module(self.__name__), name)
+
+
+if TYPE_CHECKING:
+    import pyspark
+    from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+    from pipeline.config import deltaspark
+else:
+    pyspark, F = _Late("pyspark"), _Late("pyspark.sql.functions")
+    deltaspark = _Late("pipeline.config.deltaspark")
+
+
+def raised(*errors: str | type[Exception]) -> tuple[type[Any], ...]:
+    """Errors for `except`. Those of Spark have their names; where Spark is not loaded nobody raises them."""
+    named = [(sys.modules.get(_ERRORS[each]), each) for each in errors if isinstance(each, str)]
+    others = (each for each in errors if not isinstance(each, str))
+    return *(getattr(module, name) for module, name in named if module is not None), *others
