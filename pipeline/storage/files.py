@@ -4,6 +4,8 @@ The scheme of a path says which. Stages, maintenance, client and clock use it al
 reaches this machine and object stores; `pipeline.storage.hadoop.session_files` adds what a Spark session reaches.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +19,8 @@ from pipeline.storage.local import LocalFiles, sync
 
 _LOCAL, _WORKING = LocalFiles(), Path()
 _SYNCING = [True]
+_PASSING: set[str] = set()
+"""Folders of which nothing need outlast a power cut."""
 
 
 class Backend(Protocol):
@@ -164,14 +168,15 @@ class Files:
         Readers see what was there before, or all of it. It is there after a power cut, if it is to be lasting.
         """
         backend, where = self._at(path)
-        backend.write(where, content.encode() if isinstance(content, str) else content, lasting=lasting and _SYNCING[0])
+        data = content.encode() if isinstance(content, str) else content
+        backend.write(where, data, lasting=lasting and _lasts(path))
 
     def sync(self, *paths: str) -> None:
         """Wait until files, or the names in folders, are on the disk: until then a power cut may leave them empty.
 
         Nothing happens where files lie elsewhere, and where that was turned off.
         """
-        for here in filter(None, map(self.local, paths)) if _SYNCING[0] else ():
+        for here in filter(None, map(self.local, filter(_lasts, paths))):
             sync(here)
 
     def delete(self, path: str) -> None:
@@ -210,6 +215,20 @@ class Files:
         if self._others is None:
             raise NoFileSystem(path)
         return self._others, path
+
+
+@contextmanager
+def passing(folder: str) -> Iterator[None]:
+    """Let nothing below a folder wait for the disk: it is deleted soon."""
+    _PASSING.add(f"{folder}/")
+    try:
+        yield
+    finally:
+        _PASSING.discard(f"{folder}/")
+
+
+def _lasts(path: str) -> bool:
+    return _SYNCING[0] and not path.startswith(tuple(_PASSING))
 
 
 def sync_files(*, on: bool) -> None:

@@ -23,11 +23,12 @@ class LocalFiles:
     def names(self, folder: str) -> list[str]:
         """The names in a folder; none when it is missing."""
         here = Path(folder)
-        return [each.name for each in here.iterdir() if not _is_sum(each)] if here.exists() else []
+        # A `Path` for each name takes longer than the rest.
+        return [name for name in os.listdir(here) if not _is_sum(name)] if here.exists() else []  # noqa: PTH208
 
     def sizes(self, folder: str) -> dict[str, tuple[int, int]]:
         """Size in bytes and time of change (ms UTC) of each file in a folder, by name."""
-        stats = {each.name: each.stat() for each in Path(folder).iterdir() if each.is_file() and not _is_sum(each)}
+        stats = {each.name: each.stat() for each in Path(folder).iterdir() if each.is_file() and not _is_sum(each.name)}
         return {name: (stat.st_size, stat.st_mtime_ns // 1_000_000) for name, stat in stats.items()}
 
     def folders(self, folder: str) -> list[str]:
@@ -93,5 +94,5 @@ def _sum_of(file: Path) -> Path:
     return file.with_name(f".{file.name}.crc")
 
 
-def _is_sum(file: Path) -> bool:
-    return file.name.startswith(".") and file.name.endswith(".crc")
+def _is_sum(name: str) -> bool:
+    return name.startswith(".") and name.endswith(".crc")

@@ -21,6 +21,7 @@ from pipeline.client.consuming.opening import end_engine, running_engine
 from pipeline.client.create import create_all
 from pipeline.config.errors import BadValue
 from pipeline.config.settings import DAY_MS, LONGEST_HORIZON_MS, Settings
+from pipeline.storage.files import passing
 from pipeline.storage.waiting import Folders
 from pipeline.testing.stages import Stages
 from schemas import COMMANDS, CONSUMER_EVENTS, INBOX, SUBSCRIPTIONS
@@ -171,6 +172,7 @@ class VirtualWarehouse:
 
     def __enter__(self) -> Self:
         """Let the stages work."""
+        self._open.enter_context(passing(self.root))
         self._open.enter_context(turned(self.root, self._clock))
         self._thread.start()
         return self

@@ -117,7 +117,7 @@ class Appender:
     def put(self, rows: pa.Table | Iterable[pa.Table]) -> list[DataFile]:
         """Write rows of this process, in one file, or one for each piece that is not empty; no job runs.
 
-        A few pieces are held at once, however many there are.
+        A few pieces are held at once, however many there are. One alone is written without a thread, which costs more.
         """
         folder, count, pieces = uuid4().hex, 0, [rows] if isinstance(rows, pa.Table) else rows
         files: list[DataFile] = []
@@ -127,7 +127,7 @@ class Appender:
                     # A batch of Spark's knows a file by its name alone (`input_file_name`).
                     names = [f"{folder}/part-{count + place:05d}-{folder}.parquet" for place in range(len(few))]
                     count += len(few)
-                    files += filter(None, pool.map(self._put_one, names, few))
+                    files += filter(None, (map if len(few) == 1 else pool.map)(self._put_one, names, few))
         except BaseException:
             # A disk that is full would be fuller with each attempt.
             self._files.delete_folder(f"{self._path}/{folder}")
