@@ -77,7 +77,6 @@ CONSUMER: Refused = {
     "max_pending_chunked_message": (10, "a message of any size is one row"),
     "auto_ack_oldest_chunked_message_on_queue_full": (False, "a message of any size is one row"),
     "max_total_receiver_queue_size_across_partitions": (50_000, "receiver_queue_size holds for each topic"),
-    "start_message_id_inclusive": (True, "the message at which seek begins comes, too"),
 }
 READER: Refused = {
     **_READING,

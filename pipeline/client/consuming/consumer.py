@@ -6,6 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from functools import partial
 from threading import Condition
 from typing import TypeVar
 
@@ -99,8 +100,6 @@ class Consumer(Receiver):
     def is_connected(self) -> bool:
         """Whether it has a part of its subscription now."""
         return not self._closed and any(each.owns for each in self.topic_consumers)
-
-    # ---- getting messages
 
     def receive(self, timeout_millis: int | None = None) -> Message:
         """The next message; waits for one.
@@ -252,8 +251,8 @@ class Consumer(Receiver):
     def seek(self, messageid: MessageId | int) -> None:
         """Let the subscription begin anew at a place of the log, for all its consumers; waits until it has.
 
-        The message there and all behind it come, each at its time. What was open is dropped, and nothing that is said
-        of it counts any more. What retention has deleted does not come.
+        All behind a message come, and with `start_message_id_inclusive` the message itself, each at its time. What was
+        open is dropped, and nothing said of it counts any more. What retention has deleted does not come.
 
         Args:
             messageid: an id (`MessageId.earliest`, `MessageId.latest`, or that of a message; of several topics only the
@@ -269,7 +268,8 @@ class Consumer(Receiver):
         with self._opened():
             topic_consumers = sought(self.topic_consumers, where)
             self.kept.drop(topic_consumers)
-        lives = {each: begin_anew(self.engine.root, *each.named, where) for each in topic_consumers}
+        begin = partial(begin_anew, self.engine.root, inclusive=self.options.start_message_id_inclusive)
+        lives = {each: begin(*each.named, where) for each in topic_consumers}
         if not self._waited(lambda: all(each.life >= life for each, life in lives.items()) or None, _SEEK_MS):
             raise Timeout("seek: the service does not run: it", _SEEK_MS)
 

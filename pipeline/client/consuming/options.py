@@ -33,6 +33,7 @@ class ConsumerOptions:
         batch_receive_policy: when `batch_receive` returns.
         consumer_event_listener: is told when a failover consumer becomes the one that gets messages.
         stats_interval_s: so often the log gets a line with figures, at level INFO; 0: never.
+        start_message_id_inclusive: whether a seek to a message brings that one, too.
         spell: how the program spells a topic.
     """
 
@@ -49,6 +50,7 @@ class ConsumerOptions:
     batch_receive_policy: ConsumerBatchReceivePolicy = _BATCH
     consumer_event_listener: EventListener | None = None
     stats_interval_s: int = 0
+    start_message_id_inclusive: bool = False
     spell: Callable[[str], str] = str
 
     def under(self, policies: Policies) -> Self:

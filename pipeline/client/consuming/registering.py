@@ -67,6 +67,7 @@ class HowConsumed(TypedDict, total=False):
         negative_ack_redelivery_delay_ms: after so long a message that failed comes again; a minute for a subscription
             that is new.
         initial_position: of a subscription that is new: with what its topic holds already, or from now on.
+        start_message_id_inclusive: whether `seek` to a message brings that message, too, and not only those behind it.
         batch_receive_policy: when `batch_receive` returns.
         dead_letter_policy: when a message goes to the dead-letter topic; without one, never.
         max_unacked_messages: so many messages a consumer may hold; 0: any number; 50 000 for a subscription that is
@@ -89,6 +90,7 @@ class HowConsumed(TypedDict, total=False):
     unacked_messages_timeout_ms: int | None
     negative_ack_redelivery_delay_ms: int | None
     initial_position: InitialPosition
+    start_message_id_inclusive: bool
     batch_receive_policy: ConsumerBatchReceivePolicy | None
     dead_letter_policy: ConsumerDeadLetterPolicy | None
     max_unacked_messages: int | None

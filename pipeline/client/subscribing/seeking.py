@@ -20,8 +20,8 @@ Where = MessageId | int
 """A position (`MessageId.earliest` and `MessageId.latest`, too), or a publish time in ms since the epoch."""
 
 
-def place_of(log: TopicLog, where: Where) -> Place:
-    """The first position that comes. One behind the end of the log is its end.
+def place_of(log: TopicLog, where: Where, *, inclusive: bool = True) -> Place:
+    """The first position that comes: that of a message, or the one behind it. Behind the end of the log is its end.
 
     Raises:
         InvalidMessage: the id is one that `send` gave.
@@ -30,7 +30,10 @@ def place_of(log: TopicLog, where: Where) -> Place:
         return log.first_since(where)
     if where == MessageId.earliest:
         return _BEGINNING
-    return log.end() if where == MessageId.latest else min(max(_BEGINNING, where.position), log.end())
+    if where == MessageId.latest:
+        return log.end()
+    ledger, entry = where.position
+    return min(max(_BEGINNING, (ledger, entry + (not inclusive))), log.end())
 
 
 def checked_where(where: object) -> Where:
@@ -46,13 +49,13 @@ def checked_where(where: object) -> Where:
     raise InvalidMessage("messageid", where, f"the id of a message, or a time in ms since the epoch in 0..{MAX_TIME}")
 
 
-def begin_anew(root: str, topic: str, name: str, where: Where) -> int:
-    """As `seek`, at a place that is looked up in the log.
+def begin_anew(root: str, topic: str, name: str, where: Where, *, inclusive: bool = True) -> int:
+    """As `seek`, at a place that is looked up in the log; `inclusive`: with the message whose id it is.
 
     Raises:
         InvalidMessage: the id is one that `send` gave.
     """
-    return seek(root, topic, name, place_of(TopicLog(root, topic), where))
+    return seek(root, topic, name, place_of(TopicLog(root, topic), where, inclusive=inclusive))
 
 
 def seek(root: str, topic: str, name: str, position: Place) -> int:

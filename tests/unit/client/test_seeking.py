@@ -10,8 +10,12 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
+from pipeline.client import client as clients
+from pipeline.client.choices import ConsumerType
+from pipeline.client.client import Client
 from pipeline.client.consuming import consumer as consumers
 from pipeline.client.consuming.consumer import Consumer
+from pipeline.client.consuming.registering import HowConsumed
 from pipeline.client.exceptions import InvalidMessage, SubscriptionNotFound, Timeout
 from pipeline.client.insight.pending import pending
 from pipeline.client.insight.prospect import prospect
@@ -75,6 +79,46 @@ def test_a_place_is_a_position_or_the_first_message_sent_since(
     assert sought is not None
     assert (sought.life, sought.ledger, sought.entry) == (life, *position)
     assert pending(root).backlogs[0].count == brings
+
+
+@pytest.mark.parametrize(
+    ("where", "position"),
+    [
+        (MessageId.of("t", 1, 1), (1, 2)),
+        (MessageId.of("t", 4, 0), (4, 1)),
+        (MessageId.of("t", 99, 0), (4, 1)),
+        (MessageId.earliest, (0, 0)),
+        (MessageId.latest, (4, 1)),
+        (NOON + 2 * SECOND, (2, 0)),
+    ],
+)
+def test_a_seek_that_leaves_the_message_out_begins_behind_it(
+    root: str, where: Where, position: tuple[int, int]
+) -> None:
+    """As that of the reference, unless it is told otherwise; ends and times are what they are."""
+    begin_anew(root, "t", "s", where, inclusive=False)
+    sought = line(root).sought
+    assert sought is not None
+    assert (sought.ledger, sought.entry) == position
+
+
+@pytest.mark.parametrize("inclusive", [True, False])
+def test_a_consumer_seeks_with_the_message_or_behind_it_as_it_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, inclusive: bool
+) -> None:
+    """By the option under its name in the reference."""
+    asked = list[bool]()
+
+    def begun(*_: object, inclusive: bool) -> int:
+        asked.append(inclusive)
+        return 0
+
+    monkeypatch.setattr(consumers, "begin_anew", begun)
+    monkeypatch.setattr(clients, "engine_of", lambda _: World(str(tmp_path)).process())
+    with Client(new_warehouse(tmp_path)) as client:
+        options: HowConsumed = {"start_message_id_inclusive": True} if inclusive else {}
+        client.subscribe("t", "s", ConsumerType.Shared, **options).seek(MessageId.earliest)
+    assert asked == [inclusive]
 
 
 def test_each_seek_asks_for_a_life_of_its_own(root: str) -> None:
