@@ -179,9 +179,9 @@ def send(  # noqa: PLR0913 - a parameter is an option
             command.send_lines(outbox, lines)
     except BaseException:
         if outbox.sent:
-            tell(command.summary(outbox.sent, form, as_json=as_json))
+            tell(command.summary(outbox, form, as_json=as_json))
         raise
-    tell(command.summary(outbox.sent, form, as_json=as_json))
+    tell(command.summary(outbox, form, as_json=as_json))
     if lines is not None and lines.stopped_by is not None:
         if lines.left:
             echo(f"delayline: a line without its end was not sent ({lines.left} bytes)", err=True)

@@ -1,16 +1,16 @@
 """The commands by which users change their mind about messages that wait, beside those of `jobs.cli`."""
 # ruff: noqa: PLC0415 - each command imports what it needs when it runs, see `jobs.cli`
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from jobs.commands.durations import span_ms
 from jobs.commands.jsonform import json_line
-from jobs.commands.options import AnySubscription, AsJson, Key, Topic, Warehouse, Where, checked, time
+from jobs.commands.options import AnyId, AnySubscription, AsJson, Key, Topic, Warehouse, Where, checked, time, with_id
 from jobs.groups import App
 from jobs.terminal import echo, tell
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pipeline.client.commanding.commands import Command
 
 app = App()
+_How = dict[str, Any]
+"""What a command names, and who commands it."""
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")]
 _IssuedBy = Annotated[
     str | None, typer.Option("--issued-by", metavar="NAME", help="Who commands it; kept with the command.")
@@ -32,6 +34,7 @@ def cancel(  # noqa: PLR0913 - a parameter is an option
     subscription: AnySubscription = None,
     *,
     key: Key = None,
+    message_id: AnyId = None,
     where: Where = None,
     dry_run: _DryRun = False,
     issued_by: _IssuedBy = None,
@@ -41,7 +44,7 @@ def cancel(  # noqa: PLR0913 - a parameter is an option
     """Cancel messages that wait, or failed and are to come again. What is due within seconds may be taken already."""
     from pipeline.client.commanding.commands import cancel as begin
 
-    how = {"key": key, "where": where, "by": issued_by, "reason": reason}
+    how = {"key": key, "message_id": message_id, "where": where, "by": issued_by, "reason": reason}
     _give(begin, warehouse, topic, subscription, how, dry_run=dry_run, as_json=as_json)
 
 
@@ -53,6 +56,7 @@ def reschedule(  # noqa: PLR0913 - a parameter is an option
     subscription: AnySubscription = None,
     *,
     key: Key = None,
+    message_id: AnyId = None,
     where: Where = None,
     dry_run: _DryRun = False,
     issued_by: _IssuedBy = None,
@@ -62,7 +66,7 @@ def reschedule(  # noqa: PLR0913 - a parameter is an option
     """Give messages that wait another due time. What is due within seconds may be taken already."""
     from pipeline.client.commanding.commands import reschedule as begin
 
-    how = {"key": key, "where": where, "by": issued_by, "reason": reason}
+    how = {"key": key, "message_id": message_id, "where": where, "by": issued_by, "reason": reason}
     _give(partial(begin, to=to), warehouse, topic, subscription, how, dry_run=dry_run, as_json=as_json)
 
 
@@ -79,6 +83,7 @@ def shift(  # noqa: PLR0913 - a parameter is an option
     subscription: AnySubscription = None,
     *,
     key: Key = None,
+    message_id: AnyId = None,
     where: Where = None,
     dry_run: _DryRun = False,
     issued_by: _IssuedBy = None,
@@ -88,7 +93,10 @@ def shift(  # noqa: PLR0913 - a parameter is an option
     """Let messages that wait come later or earlier. What is due within seconds may be taken already."""
     from pipeline.client.commanding.commands import shift as begin
 
-    later, how = timedelta(milliseconds=span), {"key": key, "where": where, "by": issued_by, "reason": reason}
+    later, how = (
+        timedelta(milliseconds=span),
+        {"key": key, "message_id": message_id, "where": where, "by": issued_by, "reason": reason},
+    )
     _give(partial(begin, span=later), warehouse, topic, subscription, how, dry_run=dry_run, as_json=as_json)
 
 
@@ -99,6 +107,7 @@ def release(  # noqa: PLR0913 - a parameter is an option
     subscription: AnySubscription = None,
     *,
     key: Key = None,
+    message_id: AnyId = None,
     where: Where = None,
     dry_run: _DryRun = False,
     issued_by: _IssuedBy = None,
@@ -108,7 +117,7 @@ def release(  # noqa: PLR0913 - a parameter is an option
     """Let messages that wait come now."""
     from pipeline.client.commanding.commands import release_now as begin
 
-    how = {"key": key, "where": where, "by": issued_by, "reason": reason}
+    how = {"key": key, "message_id": message_id, "where": where, "by": issued_by, "reason": reason}
     _give(begin, warehouse, topic, subscription, how, dry_run=dry_run, as_json=as_json)
 
 
@@ -150,15 +159,15 @@ def _give(
     warehouse: str,
     topic: str,
     subscription: str | None,
-    how: Mapping[str, str | None],
+    how: _How,
     *,
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Give a command over what a key or a condition names, and tell what it did."""
-    if (how["key"] is None) == (how["where"] is None):
-        raise typer.BadParameter("say one of --key and --where; --where true names all that is pending")
-    found = begin(warehouse, topic, subscription, dry_run=dry_run, **how)
+    """Give a command over what a key, an id or a condition names, and tell what it did."""
+    if sum(how[name] is not None for name in ("key", "message_id", "where")) != 1:
+        raise typer.BadParameter("say one of --key, --id and --where; --where true names all that is pending")
+    found = begin(warehouse, topic, subscription, dry_run=dry_run, **with_id(topic, how))
     _tell(topic, found, as_json=as_json, dry=dry_run)
 
 

@@ -124,13 +124,14 @@ def trace(
     subscription: AnySubscription = None,
     *,
     key: Key = None,
+    message_id: options.AnyId = None,
     position: options.OnePosition = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="So many messages at most, the newest.")] = 5,
     as_json: AsJson = False,
 ) -> None:
     """Tell the history of a message: sent, accepted, cancelled, published, acknowledged, and how it stands."""
-    if (key is None) == (position is None):
-        raise typer.BadParameter("say one of --key and --position")
+    if sum(each is not None for each in (key, message_id, position)) != 1:
+        raise typer.BadParameter("say one of --key, --id and --position")
     from jobs.commands import tracing as command
     from jobs.commands.names import check_names
     from pipeline.client.insight.trace import trace as look
@@ -138,7 +139,8 @@ def trace(
     check_names(warehouse, topic, subscription)
     place = None if position is None else (position.ledger, position.entry)
     # One more, to see whether there is one more.
-    found = look(warehouse, topic, subscription, key=key, position=place, limit=limit + 1)
+    how = options.with_id(topic, {"key": key, "message_id": message_id, "position": place, "limit": limit + 1})
+    found = look(warehouse, topic, subscription, **how)
     lines = map(json_line, found[-limit:]) if as_json else command.report(topic, found, limit)
     for line in lines:
         echo(line)

@@ -49,10 +49,18 @@ INBOX = Table(
         ("deliver_at", TIME),
         ("deliver_after_ms", LONG),
         ("payload", BYTES),
-        optional=("topic", "message_key", "properties", "publish_time", "deliver_at", "deliver_after_ms", "payload"),
+        ("producer_name", TEXT),
+        ("sequence_id", LONG),
+        optional=(
+            "topic", "message_key", "properties", "publish_time", "deliver_at", "deliver_after_ms", "payload",
+            "producer_name", "sequence_id",
+        ),
     ),
     writer="producers",
-)
+)  # fmt: skip
+IDENTITY = ("producer_name", "sequence_id")
+"""By which a producer knows its message: both are NULL where it did not say so. They travel with the message. In
+`inbox` they stand last, because producers may name no columns."""
 
 SUBSCRIPTIONS = Table(
     "subscriptions",
@@ -82,8 +90,10 @@ MESSAGES = Table(
         ("due_time", TIME),
         ("parked", FLAG),
         ("batch_id", LONG),
+        ("producer_name", TEXT),
+        ("sequence_id", LONG),
         ("payload", BYTES),
-        optional=("message_key", "properties", "deliver_at", "payload"),
+        optional=("message_key", "properties", "deliver_at", *IDENTITY, "payload"),
     ),
     writer="ingest",
     properties=forgetting.A_DAY,
@@ -174,8 +184,10 @@ DELIVERIES = Table(
         ("message_key", TEXT),
         ("properties", TEXT_MAP),
         ("publish_time", TIME),
+        ("producer_name", TEXT),
+        ("sequence_id", LONG),
         ("payload", BYTES),
-        optional=("deliver_at", "round", "message_key", "properties", "payload"),
+        optional=("deliver_at", "round", "message_key", "properties", *IDENTITY, "payload"),
     ),
     writer="dispatch",
     properties=forgetting.SIX_HOURS,

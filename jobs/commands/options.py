@@ -1,6 +1,6 @@
 """The options that commands share, as Typer wants them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -10,7 +10,7 @@ import typer
 from jobs.commands.durations import BadText, duration_ms
 from jobs.commands.policies import backoff
 from jobs.commands.times import instant
-from jobs.commands.values import Place, position, since
+from jobs.commands.values import Handle, Place, handle, position, since
 from pipeline.config.paths import one_spelling
 from pipeline.subscriptions.policytable import Option, Row
 from pipeline.subscriptions.topicnames import plain_topic
@@ -90,6 +90,16 @@ Position = Annotated[
         show_default=False,
     ),
 ]
+AnyId = Annotated[
+    Handle | None,
+    typer.Option(
+        "--id",
+        parser=checked(handle),
+        metavar="NAME:NUMBER",
+        help="Or the message with this id, as `send` prints it: its producer and sequence id.",
+        show_default=False,
+    ),
+]
 OnePosition = Annotated[
     Place | None,
     typer.Option(
@@ -110,6 +120,14 @@ Since = Annotated[
         show_default=False,
     ),
 ]
+
+
+def with_id(topic: str, how: Mapping[str, Any]) -> dict[str, Any]:
+    """What a command names, with the id of its message as the client has it."""
+    from pipeline.client.message import MessageId  # noqa: PLC0415 - not each command needs it
+
+    named: Handle | None = how["message_id"]
+    return {**how, "message_id": None if named is None else MessageId.sent(topic, named.producer, named.number)}
 
 
 def with_policies(rows: Iterable[Row]) -> Callable[[F], F]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from jobs.commands.durations import UNITS_MS, spell
 from jobs.commands.jsonform import json_line, record
 from jobs.commands.times import spoken
-from pipeline.client.producing.inbox import Message, checker, send
+from pipeline.client.producing.inbox import Message, checker, drawn_name, send
 from pipeline.config.errors import PipelineError
 
 _MESSAGES, _BYTES = 50_000, 16 * 1024 * 1024
@@ -20,12 +20,14 @@ class Outbox:
     """Messages of one form that are gathered for a commit.
 
     Attributes:
+        producer_name: by which the messages are named, with numbers from 0 on.
         sent: how many were sent, also when a later one failed.
     """
 
     def __init__(self, root: str, form: Message) -> None:
-        self.sent = 0
-        self._root, self._form, self._check = root, form, checker(root)
+        self.producer_name, self.sent = drawn_name(), 0
+        self._root, self._check = root, checker(root)
+        self._form = replace(form, producer_name=self.producer_name)
         self._gathered, self._bytes = list[Message](), 0
 
     def take(self, payload: bytes, read_at: datetime) -> None:
@@ -35,7 +37,8 @@ class Outbox:
             MessageTooBig: the job takes no such payload. It was not gathered.
             InvalidMessage: the same of its delay.
         """
-        message = replace(self._form, payload=payload, publish_time=read_at)
+        number = self.sent + len(self._gathered)
+        message = replace(self._form, payload=payload, publish_time=read_at, sequence_id=number)
         self._check(message)
         self._gathered.append(message)
         self._bytes += len(payload)
@@ -91,13 +94,16 @@ def payloads(text: str | None, files: list[Path]) -> Iterator[bytes]:
         yield from (file.read_bytes() for file in files)
 
 
-def summary(count: int, form: Message, *, as_json: bool) -> str:
-    """How many were sent, and when they come, if a time was asked for."""
+def summary(outbox: Outbox, form: Message, *, as_json: bool) -> str:
+    """How many were sent, their ids, and when they come, if a time was asked for."""
+    ids = [f"{outbox.producer_name}:{number}" for number in sorted({0, outbox.sent - 1}) if number >= 0]
     if as_json:
-        return json_line({"sent": count} | ({} if form.deliver_at is None else record(deliver_at=form.deliver_at)))
+        more = {} if form.deliver_at is None else record(deliver_at=form.deliver_at)
+        return json_line({"sent": outbox.sent, "message_ids": ids} | more)
+    sent = f"{outbox.sent} sent{' as ' if ids else ''}{' to '.join(ids)}"
     if form.deliver_at is not None:
-        return f"{count} sent, to come at {spoken(form.deliver_at)}"
+        return f"{sent}, to come at {spoken(form.deliver_at)}"
     after_ms = form.deliver_after_ms
     if after_ms is None:
-        return f"{count} sent"
-    return f"{count} sent, to come after {spell(after_ms) if after_ms >= UNITS_MS['s'] else f'{after_ms}ms'}"
+        return sent
+    return f"{sent}, to come after {spell(after_ms) if after_ms >= UNITS_MS['s'] else f'{after_ms}ms'}"

@@ -30,6 +30,26 @@ def position(text: str) -> Place:
     return Place(int(ledger), int(entry))
 
 
+@dataclass(frozen=True)
+class Handle:
+    """The name of a producer, and the number of a message among its messages."""
+
+    producer: str
+    number: int
+
+
+def handle(text: str) -> Handle:
+    """The id of a message from its text, NAME:NUMBER.
+
+    Raises:
+        BadText: another form.
+    """
+    name, _, number = text.rpartition(":")
+    if not (name and number.isdecimal()):
+        raise BadText(text, "an id, NAME:NUMBER")
+    return Handle(name, int(number))
+
+
 def since(text: str) -> int:
     """A time in ms since the epoch, from an ISO time or from such a number.
 

@@ -105,10 +105,12 @@ def _making(method: Callable[Concatenate[M_co, P], C], wrapped: Callable[[C], W]
 
 
 def _awaited(method: Callable[Concatenate[M_co, P], R]) -> _Async[M_co, P, R]:
-    """A method that waits for nothing, and is awaited all the same, as in `pulsar.asyncio`."""
+    """A method that is awaited, as in `pulsar.asyncio`. It waits for nothing, unless it gets an id that `send` gave."""
 
     @wraps(method)
     async def call(self: _Wraps[M_co], /, *args: P.args, **how: P.kwargs) -> R:
+        if any(isinstance(each, MessageId) and each.is_sent for each in (*args, *how.values())):
+            return await asyncio.to_thread(method, self._made, *args, **how)
         return method(self._made, *args, **how)
 
     return call

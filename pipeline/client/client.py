@@ -107,6 +107,7 @@ class Client(SetsPolicies, Commander, Looker, Closing):
 
         Raises:
             InvalidTopicName: the topic has no name.
+            BadValue, MessageTooBig: the name of the producer is no text, or too long.
             InvalidConfiguration: an option has a value that cannot be followed; the message says why.
             AlreadyClosed: the client is closed.
             NoWarehouse: there is no inbox.
@@ -219,7 +220,8 @@ class Client(SetsPolicies, Commander, Looker, Closing):
             InvalidTopicName: the topic has no name.
             InvalidConfiguration: an option has a value that cannot be followed; the message says why.
             OperationNotSupported: a reader that waits for delays, or reads partitions, begins at no id of a message.
-            InvalidMessage: the id is one that `send` gave.
+            InvalidMessage: ingest has refused the message of an id that `send` gave.
+            Timeout: the job has not taken it.
             AlreadyClosed: the client is closed.
             NoWarehouse: the folder has no messages.
             ConnectError: the store does not answer.

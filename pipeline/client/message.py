@@ -1,33 +1,57 @@
-"""A message as an application gets it, and its name: its position in the log of its topic."""
+"""A message as an application gets it, and its name."""
 
 from __future__ import annotations
 
 import struct
 from functools import cached_property, total_ordering
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
 from pipeline.client.exceptions import InvalidMessage
 from pipeline.client.schema import BytesSchema, Schema
+from pipeline.config.errors import BadValue
 from pipeline.storage.arrays import IntArray
-from pipeline.subscriptions.policies import partition_of
+from pipeline.subscriptions.policies import partition_of, topic_of
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY, whole_number
+from pipeline.subscriptions.topicnames import plain_topic
+from schemas import IDENTITY
 
-_LAYOUT = struct.Struct(">BBiqqi")
+_LAYOUT, _BY_PRODUCER = struct.Struct(">BBiqqi"), struct.Struct(">qqHH")
 _VERSION = 1
 _FIRST, _LAST = -1, (1 << 63) - 1
 
 
-@total_ordering
-class MessageId:
-    """A position, (ledger, entry), in the log of a topic. Ids of one topic are ordered as its log is.
+class Identity(NamedTuple):
+    """How a producer knows its message. It is in `inbox`, and travels with the message.
 
-    Ingest gives positions. So what `send` returns is not one yet: it names the place in `inbox`, with the table's
-    version as ledger and the row in it as entry, and `is_sent` is true. Such an id cannot be acknowledged or sought.
+    Attributes:
+        producer_name: the name of the producer.
+        sequence_id: the number of the message among those of the producer, in its topic or partition.
+        published: when it was sent, microseconds since the epoch; -1: it was sent before, nobody says when.
     """
 
-    __slots__ = ("_key", "_topic")
+    producer_name: str
+    sequence_id: int
+    published: int = -1
+
+
+def identity_of(name: str | None, number: int | None, published: int | None) -> Identity | None:
+    """An identity from columns of a table; None: the producer did not say."""
+    return None if name is None or number is None else Identity(name, number, -1 if published is None else published)
+
+
+@total_ordering
+class MessageId:
+    """The name of a message: its position, (ledger, entry), in the log of its topic, and how its producer knows it.
+
+    Ingest gives positions. So what `send` returns has no position yet, and `is_sent` is true: it names its message by
+    its producer. It is equal to the id with which the message is received, and can be used wherever an id can: a call
+    that needs the position looks it up. Ids with positions are ordered as the log of their topic is, others as their
+    messages were sent.
+    """
+
+    __slots__ = ("_identity", "_place", "_topic")
 
     earliest: ClassVar[MessageId]
     """Before the first message that a topic holds."""
@@ -42,9 +66,9 @@ class MessageId:
         batch_index: int = -1,
         *,
         topic: str = "",
-        is_sent: bool = False,
+        identity: Identity | None = None,
     ) -> None:
-        """Name a position.
+        """Name a message.
 
         Args:
             partition: the number of the partition; -1: the topic has none.
@@ -52,98 +76,169 @@ class MessageId:
             entry_id: in the ledger.
             batch_index: -1: each message is an entry by itself.
             topic: its topic, if known.
-            is_sent: a place in `inbox`, not a position.
+            identity: how its producer knows it, if it does. With one, the position may be left out.
         """
-        self._key = (is_sent, ledger_id, entry_id, partition, batch_index)
-        self._topic = topic
+        self._place = (ledger_id, entry_id, partition, batch_index)
+        self._topic, self._identity = topic, identity
 
     @classmethod
-    def of(cls, topic: str, ledger_id: int, entry_id: int) -> MessageId:
+    def of(cls, topic: str, ledger_id: int, entry_id: int, identity: Identity | None = None) -> MessageId:
         """The id of a position of a topic."""
-        return cls(partition_of(topic), ledger_id, entry_id, topic=topic)
+        return cls(partition_of(topic), ledger_id, entry_id, topic=topic, identity=identity)
+
+    @classmethod
+    def sent(cls, topic: str, producer_name: str, sequence_id: int, published: int = -1) -> MessageId:
+        """The id of a message by its producer, as `send` returns it.
+
+        Args:
+            topic: the topic, or the partition.
+            producer_name: who sent it.
+            sequence_id: its number among those of the producer.
+            published: when it was sent, microseconds since the epoch; -1: not known. It is found faster with it.
+        """
+        return cls(partition_of(topic), topic=topic, identity=Identity(producer_name, sequence_id, published))
+
+    @staticmethod
+    def wrap(message_id: MessageId) -> MessageId:
+        """The id itself. The reference has two kinds of ids."""
+        return message_id
 
     def ledger_id(self) -> int:
-        """The ledger."""
-        return self._key[1]
+        """The ledger; -1: it is an id that `send` gave."""
+        return self._place[0]
 
     def entry_id(self) -> int:
-        """The entry in it."""
-        return self._key[2]
+        """The entry in it; -1: it is an id that `send` gave."""
+        return self._place[1]
 
     def partition(self) -> int:
         """The number of the partition; -1: the topic has none."""
-        return self._key[3]
+        return self._place[2]
 
     def batch_index(self) -> int:
         """Always -1, unless the caller said otherwise: each message is an entry by itself."""
-        return self._key[4]
+        return self._place[3]
 
     def topic_name(self) -> str:
         """Its topic; empty when it is not known."""
         return self._topic
 
     @property
+    def identity(self) -> Identity | None:
+        """How its producer knows the message; None: the producer did not say, or whoever made the id."""
+        return self._identity
+
+    @property
     def is_sent(self) -> bool:
-        """Whether it names a place in `inbox`, since ingest had not taken the message when it was made."""
-        return self._key[0]
+        """Whether it names its message by its producer alone: ingest had not taken it when the id was made."""
+        return self._identity is not None and self._place[:2] == (-1, -1)
 
     @property
     def position(self) -> tuple[int, int]:
         """(ledger, entry).
 
         Raises:
-            InvalidMessage: ingest had not given it a position when it was made.
+            InvalidMessage: ingest had not given it a position when the id was made.
         """
         if self.is_sent:
             raise InvalidMessage("message_id", str(self), "the id of a message that was received")
-        return self._key[1], self._key[2]
+        return self._place[0], self._place[1]
 
     def serialize(self) -> bytes:
-        """The id as bytes, to be kept; the topic is not among them."""
-        sent, ledger, entry, partition, batch = self._key
-        return _LAYOUT.pack(_VERSION, sent, partition, ledger, entry, batch)
+        """The id as bytes, to be kept. Of an id with a position alone the topic is not among them."""
+        ledger, entry, partition, batch = self._place
+        place = _LAYOUT.pack(_VERSION, self._identity is not None, partition, ledger, entry, batch)
+        if self._identity is None:
+            return place
+        name, number, published = self._identity
+        topic, producer = self._topic.encode(), name.encode()
+        return place + _BY_PRODUCER.pack(number, published, len(topic), len(producer)) + topic + producer
 
     @classmethod
     def deserialize(cls, message_id_bytes: bytes, topic: str | None = None) -> MessageId:
-        """The id from its bytes.
+        """The id from its bytes, for a topic if one is named.
 
         Raises:
             InvalidMessage: they are not those of an id.
         """
+        allowed = f"what serialize of version {_VERSION} gave"
         try:
-            version, sent, partition, ledger, entry, batch = _LAYOUT.unpack(message_id_bytes)
-        except struct.error as error:
-            raise InvalidMessage("message_id_bytes", message_id_bytes, "what serialize gave") from error
-        if version != _VERSION or sent > 1:
-            raise InvalidMessage("message_id_bytes", message_id_bytes, f"what serialize of version {_VERSION} gave")
-        return cls(partition, ledger, entry, batch, topic=topic or "", is_sent=bool(sent))
+            version, named, partition, ledger, entry, batch = _LAYOUT.unpack_from(message_id_bytes)
+            if version != _VERSION or named > 1 or (not named and len(message_id_bytes) != _LAYOUT.size):
+                raise InvalidMessage("message_id_bytes", message_id_bytes, allowed)
+            if not named:
+                return cls(partition, ledger, entry, batch, topic=topic or "")
+            number, published, *sizes = _BY_PRODUCER.unpack_from(message_id_bytes, _LAYOUT.size)
+            texts = message_id_bytes[_LAYOUT.size + _BY_PRODUCER.size :]
+            own, name = texts[: sizes[0]].decode(), texts[sizes[0] :].decode()
+        except (struct.error, TypeError, UnicodeDecodeError) as error:
+            raise InvalidMessage("message_id_bytes", message_id_bytes, allowed) from error
+        if len(texts) != sum(sizes):
+            raise InvalidMessage("message_id_bytes", message_id_bytes, allowed)
+        return cls(partition, ledger, entry, batch, topic=topic or own, identity=Identity(name, number, published))
 
     def __str__(self) -> str:
-        """(ledger, entry, partition, batch index), as the reference writes it."""
-        return "({},{},{},{})".format(*self._key[1:])
+        """(ledger, entry, partition, batch index), as the reference writes it; one that `send` gave: name:number."""
+        if self._identity is not None and self.is_sent:
+            return f"{self._identity.producer_name}:{self._identity.sequence_id}"
+        return "({},{},{},{})".format(*self._place)
 
     def __repr__(self) -> str:
-        """The same with what else it knows."""
-        return f"MessageId{self}{' in inbox' if self.is_sent else ''}"
+        """The same with what it is."""
+        return f"MessageId({self})" if self.is_sent else f"MessageId{self}"
 
     def __hash__(self) -> int:
-        """Equal ids have one hash."""
-        return hash(self._key)
+        """Equal ids have one hash.
+
+        Except for one that a program makes of numbers alone: it is equal to that of the received message, and another
+        one in a set or as a key. There take `position`.
+        """
+        return hash(self._place if self._identity is None else self._identity[:2])
 
     def __eq__(self, other: object) -> bool:
-        """Whether both name one place. Topics are not compared."""
-        return self._key == other._key if isinstance(other, MessageId) else NotImplemented
+        """Whether both name one message: by their positions if both have one, else as their producer knows them.
 
-    def __lt__(self, other: MessageId) -> bool:
-        """Whether this one is before the other in the log; places in `inbox` have no order with positions."""
-        return self._key < other._key if self._is_of(other) else NotImplemented
+        Topics are not compared with positions.
+        """
+        if not isinstance(other, MessageId):
+            return NotImplemented
+        if not (self.is_sent or other.is_sent):
+            return self._place == other._place
+        return self._by_producer() == other._by_producer()
 
-    def _is_of(self, other: object) -> bool:
-        return isinstance(other, MessageId) and self.is_sent == other.is_sent
+    def __lt__(self, other: object) -> bool:
+        """Whether this one is before the other: in the log, or as they were sent."""
+        if not isinstance(other, MessageId):
+            return NotImplemented
+        if not (self.is_sent or other.is_sent):
+            return self._place < other._place
+        mine, others = self._identity, other._identity
+        if mine is None or others is None:
+            ends = (MessageId.earliest, MessageId.latest)
+            return self == ends[0] or other == ends[1] if self in ends or other in ends else NotImplemented
+        same = mine.producer_name == others.producer_name
+        return mine.sequence_id < others.sequence_id if same else mine.published < others.published
+
+    def _by_producer(self) -> tuple[object, ...] | None:
+        """What names the message without its position; None: nothing does."""
+        return None if self._identity is None else (plain_topic(self._topic), *self._identity[:2])
 
 
 MessageId.earliest = MessageId(-1, _FIRST, _FIRST)
 MessageId.latest = MessageId(-1, _LAST, _LAST)
+
+
+def checked_id(topic: str, message_id: object) -> str:
+    """The topic of a message, which may be a partition of the one that is named.
+
+    Raises:
+        BadValue: it is no id, or that of a message of another topic.
+    """
+    if isinstance(message_id, MessageId):
+        own = plain_topic(message_id.topic_name()) or topic
+        if topic in (own, topic_of(own)):
+            return own
+    raise BadValue("message_id", repr(message_id), f"the id of a message of topic {topic}")
 
 
 RESERVED = (EVENT_TIME, ORDERING_KEY)
@@ -183,6 +278,12 @@ class Window:
     def properties(self) -> list[list[tuple[str, str | None]] | None]:
         """The properties of each, as pairs."""
         return self._values(self._table.column("properties"))
+
+    @cached_property
+    def identities(self) -> list[Identity | None]:
+        """How its producer knows each; None: it did not say."""
+        names, numbers = (self._values(self._table.column(name)) for name in IDENTITY)
+        return [identity_of(*each) for each in zip(names, numbers, self.published, strict=True)]
 
     def _values(self, column: pa.ChunkedArray) -> list[Any]:
         values: list[Any] = column.to_pylist()
@@ -254,7 +355,12 @@ class Message:
 
     def message_id(self) -> MessageId:
         """Its name."""
-        return MessageId.of(self.topic_name(), *self.position)
+        return MessageId.of(self.topic_name(), *self.position, self._window.identities[self._number])
+
+    def producer_name(self) -> str:
+        """The name of its producer; empty when that did not say it."""
+        identity = self._window.identities[self._number]
+        return "" if identity is None else identity.producer_name
 
     def topic_name(self) -> str:
         """Its topic."""

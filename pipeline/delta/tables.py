@@ -21,9 +21,21 @@ from pipeline.delta.properties import PROPERTIES, rate_of, segment_ms_of, segmen
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.storage.files import Files
-from schemas import COMMANDS, DELIVERIES, HELD, REDELIVERY, REJECTED_DISPATCH, SEGMENTS, TABLES, Table
+from schemas import (
+    COMMANDS,
+    DELIVERIES,
+    HELD,
+    INBOX,
+    MESSAGES,
+    REDELIVERY,
+    REJECTED_DISPATCH,
+    REJECTED_INGEST,
+    SEGMENTS,
+    TABLES,
+    Table,
+)
 
-_GROWN = (SEGMENTS, REDELIVERY, HELD, DELIVERIES, REJECTED_DISPATCH, COMMANDS)
+_GROWN = (INBOX, MESSAGES, SEGMENTS, REDELIVERY, HELD, DELIVERIES, REJECTED_INGEST, REJECTED_DISPATCH, COMMANDS)
 """Tables whose contracts have got optional columns since the first warehouses were made."""
 _LOOKS = 8
 """So many logs are looked at at once."""

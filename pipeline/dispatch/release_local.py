@@ -44,7 +44,7 @@ from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, MESSAGE_MISSING, MESSAGES, REDELIVERY
 from state.units import Ms
 
-_OF_MESSAGE = ("topic", "ledger_id", "entry_id", "publish_time", "deliver_at")
+_OF_MESSAGE = ("topic", "ledger_id", "entry_id", "publish_time", "deliver_at", "sequence_id")
 
 
 def local_runs(warehouse: Warehouse, begin: Position, end: Position, settings: Settings) -> pa.Table:

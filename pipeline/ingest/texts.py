@@ -15,6 +15,8 @@ from pipeline.storage.texts import (
     MAX_KEY_BYTES,
     MAX_NAME_BYTES,
     MAX_PROPERTIES_BYTES,
+    PRODUCER_NOT_UTF8,
+    PRODUCER_TOO_LONG,
     PROPERTIES_NOT_UTF8,
     PROPERTIES_TOO_LONG,
     TOPIC_NOT_UTF8,
@@ -48,6 +50,8 @@ def wrong_text() -> Column:
         KEY_NOT_UTF8: ~F.is_valid_utf8("message_key"),
         PROPERTIES_TOO_LONG: _properties_too_long(),
         PROPERTIES_NOT_UTF8: _properties_not_utf8(),
+        PRODUCER_TOO_LONG: F.octet_length("producer_name") > MAX_NAME_BYTES,
+        PRODUCER_NOT_UTF8: ~F.is_valid_utf8("producer_name"),
     }
     return F.coalesce(*(F.when(broken, F.lit(reason)) for reason, broken in wrong.items()))
 
@@ -64,6 +68,7 @@ def refused_texts(rows: DataFrame) -> DataFrame:
         "topic": F.make_valid_utf8("topic"),
         "message_key": F.make_valid_utf8(_cut("message_key", MAX_KEY_BYTES)),
         "properties": F.when(~gone, F.col("properties")),
+        "producer_name": F.make_valid_utf8(_cut("producer_name", MAX_NAME_BYTES)),
     }
     return rows.withColumns(columns)
 

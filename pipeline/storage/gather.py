@@ -19,7 +19,7 @@ from pipeline.storage.parquet import RowGroup, parquet_file
 from pipeline.storage.texts import MAX_NAME_BYTES, PAYLOAD_BYTES, WRONG_TEXT, cut, wrong_texts
 from schemas import INBOX, Table
 
-TEXTS = ("message_key", "properties", "payload")
+TEXTS = ("message_key", "properties", "producer_name", "payload")
 """The columns of a message that may be large."""
 _PIECE_BYTES = 128 << 20
 """Of the texts that are written to one file."""

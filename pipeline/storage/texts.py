@@ -20,7 +20,7 @@ Column: TypeAlias = Any
 REPLACED = "\ufffd"
 """Stands for each part of a text that is no UTF-8, as everywhere (the longest parts that begin a character)."""
 MAX_NAME_BYTES = 16 << 10
-"""Of a topic."""
+"""Of a topic, and of the name of a producer."""
 MAX_NAMES_BYTES = MAX_NAME_BYTES - len("--DLQ")
 """Of a topic and a subscription: the name of their dead-letter topic is made of both."""
 MAX_KEY_BYTES = 64 << 10
@@ -88,11 +88,13 @@ def cut(column: pa.ChunkedArray, most: int) -> pa.ChunkedArray:
 TOPIC_TOO_LONG, TOPIC_NOT_UTF8 = "topic_too_long", "topic_not_utf8"
 KEY_TOO_LONG, KEY_NOT_UTF8 = "key_too_long", "key_not_utf8"
 PROPERTIES_TOO_LONG, PROPERTIES_NOT_UTF8 = "properties_too_long", "properties_not_utf8"
+PRODUCER_TOO_LONG, PRODUCER_NOT_UTF8 = "producer_name_too_long", "producer_name_not_utf8"
 
 
 def wrong_texts(rows: pa.Table) -> pa.Array:
-    """What is wrong with the topic, the key or the properties of each row of `inbox`, in this order; NULL: nothing."""
-    topic, key, properties = (rows.column(name) for name in ("topic", "message_key", "properties"))
+    """What is wrong with the texts of each row of `inbox`, the first of these reasons; NULL: nothing."""
+    names = ("topic", "message_key", "properties", "producer_name")
+    topic, key, properties, producer = (rows.column(name) for name in names)
     flags = (
         (TOPIC_TOO_LONG, pc.greater(pc.binary_length(topic), MAX_NAME_BYTES)),
         (TOPIC_NOT_UTF8, not_utf8(topic)),
@@ -100,6 +102,8 @@ def wrong_texts(rows: pa.Table) -> pa.Array:
         (KEY_NOT_UTF8, not_utf8(key)),
         (PROPERTIES_TOO_LONG, _too_many(properties)),
         (PROPERTIES_NOT_UTF8, not_utf8(properties)),
+        (PRODUCER_TOO_LONG, pc.greater(pc.binary_length(producer), MAX_NAME_BYTES)),
+        (PRODUCER_NOT_UTF8, not_utf8(producer)),
     )
     found = [(reason, broken) for reason, broken in flags if pc.any(broken).as_py()]
     return first_reason(found) if found else pa.nulls(rows.num_rows, pa.string())
@@ -114,6 +118,7 @@ def refused_texts(rows: pa.Table) -> pa.Table:
         "topic": cut(rows.column("topic"), MAX_NAME_BYTES + 1),
         "message_key": cut(rows.column("message_key"), MAX_KEY_BYTES + 1),
         "properties": kept,
+        "producer_name": cut(rows.column("producer_name"), MAX_NAME_BYTES + 1),
     }
     for name, column in texts.items():
         rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), column)

@@ -33,6 +33,7 @@ _OTHERS = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\.\d{3,6}Z?"), "TIME"),
     (re.compile(r"\((?:\d+\.\d{3} s late|due then)\)"), "(LATE)"),
     (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b|\b[0-9a-f]{8}-\.\.\."), "ID"),
+    (re.compile(r"\bdelayline-[0-9a-f]{16}:\d+"), "MESSAGE"),
     (re.compile(r"\b\d+:\d+\b"), "POSITION"),
     (re.compile(r"(?<=Warehouse ready in )\S+(?=/\w+$)", re.MULTILINE), "FOLDER"),
     (re.compile(r"\b\d+(?:,\d{3})* ms\b"), "SPAN"),

@@ -19,8 +19,12 @@ from schemas import (
     DELIVERIES,
     GUARDED,
     HELD,
+    IDENTITY,
+    INBOX,
+    MESSAGES,
     REDELIVERY,
     REJECTED_DISPATCH,
+    REJECTED_INGEST,
     REJECTED_SETTLE,
     SEGMENTS,
     Table,
@@ -30,7 +34,10 @@ NEW_TABLES = (CONSUMER_EVENTS, CURSORS, CLOSED, REJECTED_SETTLE, COMMANDS, HELD)
 NEW_COLUMNS = (
     (SEGMENTS, ("redelivery_count", "round", "cause")),
     (REDELIVERY, ("round",)),
-    (DELIVERIES, ("round",)),
+    (DELIVERIES, ("round", *IDENTITY)),
+    (MESSAGES, IDENTITY),
+    (INBOX, IDENTITY),
+    (REJECTED_INGEST, IDENTITY),
     (REJECTED_DISPATCH, ("life", "round", *GUARDED)),
 )
 """Of tables that were there."""
@@ -44,7 +51,7 @@ def age(spark: SparkSession, root: str) -> None:
     for table in NEW_TABLES:
         rmtree(Path(root, table.name))
     for table, names in NEW_COLUMNS:
-        _age(Path(root, table.name, "_delta_log"), names)
+        take_columns(root, table, names)
     jvm: Any = spark.sparkContext._jvm
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     assert not any(set(names) & set(columns(root, table)) for table, names in NEW_COLUMNS)
@@ -55,7 +62,9 @@ def columns(root: str, table: Table = SEGMENTS) -> list[str]:
     return [each.name for each in DeltaTable(f"{root}/{table.name}").schema().fields]
 
 
-def _age(log: Path, names: Sequence[str]) -> None:
+def take_columns(root: str, table: Table, names: Sequence[str]) -> None:
+    """Take columns from what the log of a table says of it; files keep them."""
+    log = Path(root, table.name, "_delta_log")
     for file in log.glob("*.*"):
         if file.suffix == ".json":
             actions = [json.loads(line) for line in file.read_text().splitlines()]

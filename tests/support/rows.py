@@ -14,12 +14,12 @@ from schemas import INBOX, MESSAGES, REDELIVERY
 
 T0 = 1_700_000_000_000
 
-_LONGS = ("deliver_after_ms", "arrival_commit", "arrival_block", "arrival_row")
+_LONGS = ("deliver_after_ms", "sequence_id", "arrival_commit", "arrival_block", "arrival_row")
 _TIMES = ("publish_time", "deliver_at")
 _ARRIVED = pa.schema(
     [("topic", pa.string()), ("message_key", pa.string()), ("properties", pa.map_(pa.string(), pa.string()))]
     + [(name, pa.timestamp("us", "UTC")) for name in _TIMES]
-    + [("payload", pa.binary()), ("arrival_file", pa.string())]
+    + [("payload", pa.binary()), ("producer_name", pa.string()), ("arrival_file", pa.string())]
     + [(name, pa.int64()) for name in _LONGS]
 )
 

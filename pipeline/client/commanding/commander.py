@@ -27,7 +27,8 @@ class Commander(Opened):
         Raises:
             InvalidTopicName: the topic has no name.
             SubscriptionNotFound: there is no such subscription, or none at all.
-            BadValue: not one of key, condition and positions; the condition cannot be followed.
+            BadValue: not one of key, message, condition and positions; the condition cannot be followed.
+            InvalidMessage, Timeout: ingest has refused the message that is named, or does not take it.
             AlreadyClosed: the client is closed.
             NoWarehouse: the folder lacks a table.
             ConnectError: the store does not answer.

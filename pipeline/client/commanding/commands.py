@@ -15,7 +15,9 @@ from pipeline.client.clock import clock_of
 from pipeline.client.commanding.inforce import Chosen, Named, at_work
 from pipeline.client.commanding.outcomes import remaining
 from pipeline.client.commanding.selecting import Selection, choose, selection
+from pipeline.client.message import MessageId, checked_id
 from pipeline.client.options import refuse, spelled_out
+from pipeline.client.tables.topiclog import TopicLog
 from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.delta.deltars import append, open_table, quoted
 from pipeline.storage.arrays import IntArray, arrow_schema, completed, longs
@@ -115,16 +117,19 @@ class HowGiven(TypedDict, total=False):
 
 
 class HowCommanded(HowGiven, total=False):
-    """What a command names beside that; a key, a condition, or positions.
+    """What a command names beside that; a key, a message, a condition, or positions.
 
     Attributes:
         key: messages with this key.
+        message_id: or one message, by the id that `send` gave or with which it was received. One that the job has not
+            taken yet is waited for.
         where: or a condition over the columns of the view, in DataFusion's SQL.
         positions: or those at these positions: an Arrow table with the columns `ledger_id` and `entry_id`, which any
             engine may have made. What is not pending counts for nothing.
     """
 
     key: str | None
+    message_id: MessageId | None
     where: str | None
     positions: pa.Table | None
 
@@ -147,8 +152,9 @@ def cancel(root: str, topic: str, subscription: str | None = None, **how: Unpack
     Raises:
         NoWarehouse: the folder lacks a table; one that an earlier version made gets it at a start.
         SubscriptionNotFound: there is no such subscription, or none at all.
-        BadValue: not one of key, condition and positions; what is given cannot be followed; a text is not Unicode;
-            ingest does not know the subscription yet.
+        BadValue: not one of key, message, condition and positions; what is given cannot be followed; a text is not
+            Unicode; ingest does not know the subscription yet.
+        InvalidMessage, Timeout: ingest has refused the message that is named, or does not take it.
         StillConflicting: others wrote at the same time, every time; nothing was written.
     """
     named: list[Named] = [(each, None) for each in _chosen(root, topic, subscription, how)]
@@ -265,7 +271,8 @@ def _chosen(root: str, topic: str, subscription: str | None, how: HowCommanded) 
     """What a command names.
 
     Raises:
-        BadValue: there is not one of key, condition and positions; or one of them cannot be followed.
+        BadValue: there is not one of key, message, condition and positions; or one of them cannot be followed.
+        InvalidMessage, Timeout: ingest has refused the message that is named, or does not take it.
     """
     refuse({}, how, HowCommanded.__optional_keys__)
     _check_one(how)
@@ -274,27 +281,34 @@ def _chosen(root: str, topic: str, subscription: str | None, how: HowCommanded) 
         check_text(name, text)
     topic = plain_topic(topic)
     open_table(root, COMMANDS)
-    given = how.get("positions")
-    if given is None:
+    given, message_id = how.get("positions"), how.get("message_id")
+    if message_id is not None:
+        topic = checked_id(topic, message_id)
+        only = PositionSet.at(*np.array([TopicLog(root, topic).position_of(message_id)], np.int64).T)
+    elif given is not None:
+        only = _positions(given)
+    else:
         return choose(root, topic, subscription, _asked(how), at_work(root))
-    only = _positions(given)
     found = choose(root, topic, subscription, _within(only), at_work(root)) if only else []
     return [each for each in (each.only(only) for each in found) if len(each.ledgers)]
 
 
 def _check_one(how: HowCommanded) -> None:
-    key, where, positions = how.get("key"), how.get("where"), how.get("positions")
-    if sum(each is not None for each in (key, where, positions)) != 1:
-        raise BadValue("where", where, "a condition, or a key or positions instead; `true` names all that is pending")
+    key, where, message_id = how.get("key"), how.get("where"), how.get("message_id")
+    if sum(each is not None for each in (key, message_id, where, how.get("positions"))) != 1:
+        allowed = "a condition, or a key, a message or positions instead; `true` names all that is pending"
+        raise BadValue("where", where, allowed)
     check_text("key", key)
     check_text("where", where)
 
 
 def _asked(how: HowCommanded) -> str:
     """What is asked for, as it is kept with the command."""
-    key, positions = how.get("key"), how.get("positions")
+    key, message_id, positions = how.get("key"), how.get("message_id"), how.get("positions")
     if positions is not None:
         return f"{positions.num_rows} positions"
+    if message_id is not None:
+        return f"message {message_id}"
     return f"message_key = {quoted(key)}" if key is not None else how.get("where") or ""
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from threading import Condition
+
+import pyarrow as pa
 
 from pipeline.client.checks import checked_count, checked_timeout
 from pipeline.client.choices import ConsumerBatchReceivePolicy
 from pipeline.client.consuming.received import Owner, Received
+from pipeline.client.consuming.topicconsumer import TopicConsumer
+from pipeline.client.tables.rows import COLUMNS
 
 
 class Batch:
@@ -84,3 +88,14 @@ class Kept:
     def drop(self, topic_consumers: Collection[Owner]) -> None:
         """Forget those of some topic consumers. The caller has the lock."""
         self._messages = deque(each for each in self._messages if each.consumer not in topic_consumers)
+
+
+def taken_rows(topic_consumers: Iterable[TopicConsumer], most: int, wanted: int) -> tuple[pa.Table | None, bool]:
+    """Some of the rows that wait, None when there are none; and whether fewer than are wanted wait now."""
+    tables, left, low = list[pa.Table](), most, False
+    for topic_consumer in topic_consumers:
+        while left > 0 and (rows := topic_consumer.tracker.take_rows(left)) is not None:
+            tables.append(rows.table.select(COLUMNS))
+            left -= len(rows)
+        low = low or topic_consumer.tracker.queue.size < wanted
+    return pa.concat_tables(tables) if tables else None, low

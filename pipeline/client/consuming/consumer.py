@@ -13,9 +13,9 @@ from typing import TypeVar
 import pyarrow as pa
 
 from pipeline.client.checks import PROCESS, check_process, checked_count, checked_delay, checked_timeout
-from pipeline.client.consuming.batch import Batch, Kept
+from pipeline.client.consuming.batch import Batch, Kept, taken_rows
 from pipeline.client.consuming.consumerlistener import Announcer, Receiver
-from pipeline.client.consuming.consumertopics import Named, consumer_of, counts, fail, place_of, settle, sought
+from pipeline.client.consuming.consumertopics import Named, address_of, counts, fail, placed, settle, sought
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.received import Received
@@ -30,7 +30,7 @@ from pipeline.client.exceptions import (
 from pipeline.client.message import Message, MessageId
 from pipeline.client.subscribing.seeking import begin_anew, checked_where
 from pipeline.client.tables.rows import COLUMNS
-from pipeline.client.tables.topiclog import START, TopicLog
+from pipeline.client.tables.topiclog import TopicLog
 from pipeline.storage.arrays import arrow_schema
 from schemas import DELIVERIES
 
@@ -172,7 +172,9 @@ class Consumer(Receiver):
         Raises:
             AlreadyClosed: the consumer is closed.
             InvalidMessage: it is nothing that this consumer gets.
+            Timeout: it is an id that `send` gave, and the job has not taken the message.
         """
+        message = placed(self.engine.root, self.topic_consumers, message)
         with self._opened():
             settle(self.topic_consumers, message)
 
@@ -187,11 +189,12 @@ class Consumer(Receiver):
             CumulativeAcknowledgementNotAllowedError: others get messages of this subscription at the same time.
             InvalidMessage: this consumer was not handed it.
         """
+        message = placed(self.engine.root, self.topic_consumers, message)
         with self._opened():
-            topic_consumer = consumer_of(self.topic_consumers, message)
+            topic_consumer, place = address_of(self.topic_consumers, message)
             if not self.options.kind.alone:
                 raise CumulativeAcknowledgementNotAllowedError(self.subscription_name(), self.options.kind)
-            if counts(topic_consumer, message) and not topic_consumer.tracker.acknowledge_upto(place_of(message)):
+            if counts(topic_consumer, message) and not topic_consumer.tracker.acknowledge_upto(place):
                 raise InvalidMessage("message", str(message), "one that this consumer was handed and has not settled")
 
     def negative_acknowledge(self, message: Named | pa.Table, delay_ms: int | timedelta | None = None) -> None:
@@ -209,6 +212,7 @@ class Consumer(Receiver):
         """
         usual = self.options.negative_ack_redelivery_delay_ms
         after_ms = usual if delay_ms is None else checked_delay("delay_ms", delay_ms)
+        message = placed(self.engine.root, self.topic_consumers, message)
         with self._opened():
             fail(self.topic_consumers, message, after_ms)
 
@@ -245,8 +249,7 @@ class Consumer(Receiver):
         self._opened()
         if len(self.topic_consumers) != 1:
             raise OperationNotSupported("get_last_message_id", "each topic has a log of its own")
-        place = TopicLog(self.engine.root, self.topic_consumers[0].topic).last()
-        return MessageId.earliest if place == START else MessageId.of(self.topic(), *place)
+        return TopicLog(self.engine.root, self.topic_consumers[0].topic).last_id()
 
     def seek(self, messageid: MessageId | int) -> None:
         """Let the subscription begin anew at a place of the log, for all its consumers; waits until it has.
@@ -260,7 +263,7 @@ class Consumer(Receiver):
 
         Raises:
             AlreadyClosed: the consumer is closed.
-            InvalidMessage: it is no id of its topics, or one that `send` gave, or neither an id nor a time.
+            InvalidMessage: it is no id of its topics, or neither an id nor a time.
             SubscriptionNotFound: somebody has ended the subscription.
             Timeout: the service does not run. The subscription is sought as soon as it does.
         """
@@ -330,8 +333,6 @@ class Consumer(Receiver):
                 return
         self.engine.remove(topic_consumers)
 
-    # ---- inside
-
     def _let_go_of(self, topic_consumers: Sequence[TopicConsumer]) -> None:
         """When nobody has this consumer any more, its slots are for others."""
         weakref.finalize(self, self.engine.forget, tuple(topic_consumers)).atexit = False
@@ -383,14 +384,10 @@ class Consumer(Receiver):
         return None
 
     def _take_rows(self, most: int) -> pa.Table | None:
-        tables, left = list[pa.Table](), most
-        for topic_consumer in self._in_turn():
-            while left > 0 and (rows := topic_consumer.tracker.take_rows(left)) is not None:
-                tables.append(rows.table.select(COLUMNS))
-                left -= len(rows)
-            if topic_consumer.tracker.queue.size < self.options.receiver_queue_size:
-                self.engine.wake()
-        return pa.concat_tables(tables) if tables else None
+        rows, is_low = taken_rows(self._in_turn(), most, self.options.receiver_queue_size)
+        if is_low:
+            self.engine.wake()
+        return rows
 
     def _in_turn(self) -> Iterable[TopicConsumer]:
         """The topic consumers; another one is first each time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +16,12 @@ from pipeline.client.exceptions import InvalidMessage, OperationNotSupported
 from pipeline.client.message import Message, MessageId
 from pipeline.client.subscribing.seeking import Where
 from pipeline.client.tables.events import runs_of
+from pipeline.client.tables.topiclog import TopicLog
 from pipeline.storage.arrays import longs
 from pipeline.subscriptions.topicnames import plain_topic
 from state.runs import MAX_ENTRY, MAX_LEDGER
 
+T = TypeVar("T")
 Named = Message | MessageId
 """A message, or the name of one."""
 
@@ -45,6 +48,19 @@ def consumer_of(topic_consumers: Sequence[TopicConsumer], message: Named) -> Top
     return found[0]
 
 
+def placed(root: str, topic_consumers: Sequence[TopicConsumer], message: T) -> T | MessageId:
+    """What was given, or instead of an id of `send` the id with the position, which is waited for.
+
+    Raises:
+        InvalidMessage: it is of none of the topics, or ingest has refused it.
+        Timeout: ingest has not taken it.
+    """
+    if not isinstance(message, MessageId) or not message.is_sent:
+        return message
+    topic = consumer_of(topic_consumers, message).topic
+    return MessageId.of(topic, *TopicLog(root, topic).position_of(message), message.identity)
+
+
 def settle(topic_consumers: Sequence[TopicConsumer], message: Named | pa.Table) -> None:
     """A message, or all of a table, is done with, in the life of the subscription in which it came.
 
@@ -60,7 +76,7 @@ def settle(topic_consumers: Sequence[TopicConsumer], message: Named | pa.Table) 
             else:
                 topic_consumer.settle_in(life, runs_of(longs(rows, "ledger_id"), longs(rows, "entry_id")))
         return
-    topic_consumer, place = consumer_of(topic_consumers, message), place_of(message)
+    topic_consumer, place = address_of(topic_consumers, message)
     if not isinstance(message, Received) or message.life == topic_consumer.life:
         topic_consumer.tracker.acknowledge(place)
     else:
@@ -77,8 +93,10 @@ def fail(topic_consumers: Sequence[TopicConsumer], message: Named | pa.Table, af
         for topic_consumer, life, rows in by_topic(topic_consumers, message):
             if life == topic_consumer.life:
                 topic_consumer.tracker.fail_table(rows, after_ms)
-    elif counts(topic_consumer := consumer_of(topic_consumers, message), message):
-        topic_consumer.tracker.fail(place_of(message), after_ms)
+        return
+    topic_consumer, place = address_of(topic_consumers, message)
+    if counts(topic_consumer, message):
+        topic_consumer.tracker.fail(place, after_ms)
 
 
 def by_topic(
@@ -124,13 +142,14 @@ def counts(topic_consumer: TopicConsumer, message: Named) -> bool:
     return not isinstance(message, Received) or message.life == topic_consumer.life
 
 
-def place_of(message: Named) -> tuple[int, int]:
-    """Ledger and entry.
+def address_of(topic_consumers: Sequence[TopicConsumer], message: Named) -> tuple[TopicConsumer, tuple[int, int]]:
+    """The topic consumer that a message is of, and its ledger and entry.
 
     Raises:
-        InvalidMessage: there can be no message with them.
+        InvalidMessage: it is of none, or there can be no message with them.
     """
+    topic_consumer = consumer_of(topic_consumers, message)
     if isinstance(message, Received):
-        return message.position
+        return topic_consumer, message.position
     named = message if isinstance(message, MessageId) else message.message_id()
-    return checked_place(named, named.position)
+    return topic_consumer, checked_place(named, named.position)

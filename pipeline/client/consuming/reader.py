@@ -184,7 +184,8 @@ class Reader(Receiver):
         Raises:
             OperationNotSupported: the id is that of a message, and the reader waits for delays: what lies before it
                 in the log may still be due. Or the topic has partitions, each with a log of its own.
-            InvalidMessage: it is an id that `send` gave.
+            InvalidMessage: ingest has refused the message of an id that `send` gave.
+            Timeout: the job has not taken it.
             AlreadyClosed: the reader is closed.
         """
         where = checked_where(messageid)
@@ -217,7 +218,7 @@ class Reader(Receiver):
         if len(self._parts) > 1:
             why = f"{self._topic!r} has partitions, each with a log of its own; read one of them, or use a time"
             raise OperationNotSupported("seek", why)
-        ledger, entry = message_id.position
+        ledger, entry = log.position_of(message_id)
         return ledger, entry - self._inclusive
 
     def _await_sent(self) -> None:

@@ -34,6 +34,7 @@ from schemas import (
     CLOSED,
     CONSUMER_EVENTS,
     DELIVERIES,
+    IDENTITY,
     INBOX,
     MESSAGES,
     PUBLICATIONS,
@@ -80,7 +81,7 @@ Position = tuple[int, int]
 """Ledger, entry."""
 # A key is looked for in two narrow columns; what is there besides is read of the rows that were found.
 _KEYED = """
-    SELECT DISTINCT ledger_id, entry_id FROM t WHERE topic = {topic} AND message_key = {key}
+    SELECT DISTINCT ledger_id, entry_id FROM t WHERE topic = {topic} AND {meant}
     ORDER BY ledger_id DESC, entry_id DESC LIMIT {limit}
 """
 _ROWS = """
@@ -91,9 +92,9 @@ _ROWS = """
 _REFUSED = """
     SELECT reason, rejected_at, message_key, properties, publish_time, deliver_at,
         COALESCE(octet_length(encode(payload, 'hex')) / 2, 0) AS payload_bytes
-    FROM t WHERE topic = {topic} AND message_key = {key} ORDER BY rejected_at DESC LIMIT {limit}
+    FROM t WHERE topic = {topic} AND {meant} ORDER BY rejected_at DESC LIMIT {limit}
 """
-_INBOX = ["topic", "message_key", "properties", "publish_time", "deliver_at", "payload"]
+_INBOX = ["topic", "message_key", "properties", "publish_time", "deliver_at", *IDENTITY, "payload"]
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,12 @@ class Sent:
     refused: Step | None = None
 
 
-def with_key(root: str, topic: str, key: str, limit: int) -> list[Sent]:
-    """The newest messages of a topic with a key, the oldest of them first; those that have no position come last.
+Meant = Mapping[str, str | int]
+"""Columns of messages that are meant, and their values."""
+
+
+def with_values(root: str, topic: str, meant: Meant, limit: int) -> list[Sent]:
+    """The newest messages of a topic with some values, the oldest first; those that have no position come last.
 
     One that ingest takes at this moment may be told twice, with a position and without one.
 
@@ -130,8 +135,10 @@ def with_key(root: str, topic: str, key: str, limit: int) -> list[Sent]:
         NoWarehouse: the folder lacks a table.
     """
     # The inbox first: what ingest takes meanwhile is in both, and is not missed.
-    waiting = list(_in_inbox(root, topic, key))
-    texts = {"topic": quoted(topic), "key": quoted(key), "limit": limit}
+    waiting = list(_in_inbox(root, {"topic": topic, **meant}))
+    values = {name: quoted(each) if isinstance(each, str) else each for name, each in meant.items()}
+    condition = " AND ".join(f"{name} = {value}" for name, value in values.items())
+    texts = {"topic": quoted(topic), "meant": condition, "limit": limit}
     tables = [open_table(root, table) for table in (MESSAGES, DELIVERIES)]
     found = {(row["ledger_id"], row["entry_id"]) for table in tables for row in query(_KEYED.format(**texts), t=table)}
     placed = at(root, topic, sorted(found)[-limit:])
@@ -178,9 +185,9 @@ def _refused(row: Mapping[str, Any]) -> Sent:
     return _sent({**row, "refused": Step("refused", ms_of(row["rejected_at"]), details={"reason": row["reason"]})})
 
 
-def _in_inbox(root: str, topic: str, key: str) -> Iterator[Sent]:
+def _in_inbox(root: str, wanted: Meant) -> Iterator[Sent]:
     """Those that ingest has not taken yet."""
-    files, folder, wanted = Files(), path_of(root, INBOX), {"topic": topic, "message_key": key}
+    files, folder = Files(), path_of(root, INBOX)
     for added in untaken(root):
         if not data_file(added).may_hold(wanted):
             continue

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
 from pipeline.client.commanding.retries import waiting
-from pipeline.client.insight.facts import Facts, Position, Sent, Step, at, facts, ms_of, with_key
+from pipeline.client.insight.facts import Facts, Position, Sent, Step, at, facts, ms_of, with_values
 from pipeline.client.insight.waiting import is_held
+from pipeline.client.message import MessageId, checked_id
 from pipeline.client.options import refuse, spelled_out
 from pipeline.client.subscribing.deadletters import letters_of
 from pipeline.client.subscribing.lives import lives
@@ -21,7 +22,7 @@ from pipeline.subscriptions.cursors import NEWEST, block_of, cell_of
 from pipeline.subscriptions.incarnations import alive
 from pipeline.subscriptions.settled import read_mark
 from pipeline.subscriptions.topicnames import plain_topic
-from schemas import CURSORS, NEVER_COMES, RESCHEDULED
+from schemas import CURSORS, IDENTITY, NEVER_COMES, RESCHEDULED
 from state import Condition
 from state.cells import Cell
 from state.withdrawals import Round
@@ -199,15 +200,17 @@ class Trace:
 
 
 class HowTraced(TypedDict, total=False):
-    """Whose history is told; either a key or a position.
+    """Whose history is told; either a key, an id or a position.
 
     Attributes:
         key: of messages.
+        message_id: or of one, by the id that `send` gave or with which it was received.
         position: or (ledger, entry) of one; `MessageId.position` has it.
         limit: so many messages at most, 20 when nothing is said.
     """
 
     key: str | None
+    message_id: MessageId | None
     position: Position | None
     limit: int
 
@@ -227,21 +230,24 @@ def trace(root: str, topic: str, subscription: str | None = None, **how: Unpack[
 
     Raises:
         NoWarehouse: the folder lacks a table.
-        BadValue: neither key nor position, or both; a text is not Unicode; the limit is not positive.
+        BadValue: not one of key, id and position; a text is not Unicode; the limit is not positive.
     """
     refuse({}, how, HowTraced.__optional_keys__)
-    key, position, limit = how.get("key"), how.get("position"), how.get("limit", 20)
+    key, message_id, limit = how.get("key"), how.get("message_id"), how.get("limit", 20)
+    position = how.get("position")
     for name, text in (("topic", topic), ("key", key), ("subscription", subscription)):
         check_text(name, text)
-    if (key is None) == (position is None):
-        raise BadValue("key", key, "a key, or a position instead")
+    if sum(each is not None for each in (key, message_id, position)) != 1:
+        raise BadValue("key", key, "a key, or an id or a position instead")
     check_count("limit", limit)
     if position is not None:
         check_kind("position", position, tuple, "(ledger, entry)")
         if [type(each) for each in position] != [int, int]:
             raise BadValue("position", position, "(ledger, entry), whole numbers")
     topic = plain_topic(topic)
-    sent = with_key(root, topic, key, limit) if key is not None else at(root, topic, [position] if position else [])
+    if message_id is not None:
+        topic = checked_id(topic, message_id)
+    sent = _meant(root, topic, key, message_id, position, limit)
     places = [each.position for each in sent if each.position is not None]
     if not places:
         return [Trace(topic, each, tuple(_begin(each)), ()) for each in sent]
@@ -256,6 +262,18 @@ def trace(root: str, topic: str, subscription: str | None = None, **how: Unpack[
         standing = () if place is None else tuple(states.of(each, place, steps))
         found.append(Trace(topic, each, _sorted(steps), standing))
     return found
+
+
+def _meant(
+    root: str, topic: str, key: str | None, message_id: MessageId | None, position: Position | None, limit: int
+) -> list[Sent]:
+    """The messages that somebody asks about."""
+    if key is not None:
+        return with_values(root, topic, {"message_key": key}, limit)
+    if message_id is not None and message_id.is_sent and message_id.identity is not None:
+        return with_values(root, topic, dict(zip(IDENTITY, message_id.identity, strict=False)), limit)
+    place = position if message_id is None else message_id.position
+    return at(root, topic, [place] if place else [])
 
 
 def _begin(sent: Sent) -> Iterator[Step]:

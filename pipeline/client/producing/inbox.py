@@ -1,12 +1,13 @@
 """Sending: rows appended to `inbox`."""
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from pipeline.client.producing.limits import Bounds, check_texts
+from pipeline.client.producing.limits import Bounds, check_name, check_texts
 from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.delta.deltars import append, rows_of
 from pipeline.storage.texts import ADDED_BYTES
@@ -26,6 +27,8 @@ class Message:
         properties: what travels beside the payload.
         deliver_at: not before this time, with a time zone.
         deliver_after_ms: not before so many ms after ingest takes it. Not together with `deliver_at`.
+        producer_name: by it and the next one the message can be named later (`MessageId.sent`); None: it cannot.
+        sequence_id: its number among those of the producer.
 
     Raises:
         MessageTooBig: the key or the properties are too long.
@@ -41,6 +44,8 @@ class Message:
     properties: Mapping[str, str | None] = field(default_factory=dict)
     deliver_at: datetime | None = None
     deliver_after_ms: int | None = None
+    producer_name: str | None = None
+    sequence_id: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what ingest would reject."""
@@ -50,6 +55,7 @@ class Message:
         object.__setattr__(self, "topic", plain_topic(self.topic))
         check_text("key", self.key)
         check_kind("properties", self.properties, Mapping, "texts by name")
+        check_name(self.producer_name)
         for name, text in self.properties.items():
             check_text("property", name)
             check_text(f"property {name}", text)
@@ -72,6 +78,11 @@ class Message:
         if self.deliver_at is None or self.publish_time is None:
             return 0
         return max(0, -((self.publish_time - self.deliver_at) // timedelta(milliseconds=1)))
+
+
+def drawn_name() -> str:
+    """A name for a producer that was given none."""
+    return f"delayline-{secrets.token_hex(8)}"
 
 
 def send(root: str, messages: Sequence[Message]) -> int:
@@ -114,4 +125,6 @@ def _row(message: Message) -> dict[str, object]:
         "deliver_at": message.deliver_at,
         "deliver_after_ms": message.deliver_after_ms,
         "payload": message.payload,
+        "producer_name": message.producer_name,
+        "sequence_id": message.sequence_id,
     }

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pipeline.client.exceptions import InvalidMessage, MessageTooBig
+from pipeline.config.errors import check_text
 from pipeline.storage.files import Files
-from pipeline.storage.texts import ENTRY_BYTES, MAX_KEY_BYTES, MAX_PROPERTIES_BYTES
+from pipeline.storage.texts import ENTRY_BYTES, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PROPERTIES_BYTES
 from pipeline.subscriptions.limits import Limits, limits_of
 
 
@@ -48,6 +49,18 @@ class Bounds:
 
     def _look(self) -> None:
         self._known = limits_of(Files(), self.root)
+
+
+def check_name(name: str | None) -> None:
+    """Look at the name of a producer, which travels with each of its messages.
+
+    Raises:
+        BadValue: it is no text.
+        MessageTooBig: it is too long.
+    """
+    check_text("producer_name", name)
+    if name is not None and (size := len(name.encode())) > MAX_NAME_BYTES:
+        raise MessageTooBig("producer_name", size, MAX_NAME_BYTES)
 
 
 def check_texts(key: str | None, properties: Mapping[str, str | None] | None, room: int = 0) -> None:

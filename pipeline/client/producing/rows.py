@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypedDict
@@ -14,6 +13,8 @@ import pyarrow as pa
 from pipeline.client.checks import check_limit
 from pipeline.client.choices import PartitionsRoutingMode
 from pipeline.client.message import Message, MessageId, Window
+from pipeline.client.producing.inbox import drawn_name
+from pipeline.client.producing.limits import check_name
 from pipeline.client.schema import BytesSchema
 from pipeline.delta.deltars import arrow_schema
 from schemas import INBOX
@@ -122,11 +123,13 @@ def sender_of(topic: str, name: str | None, how: HowProduced) -> Sender:
 
     Raises:
         InvalidConfiguration: a limit is none, or too small.
+        BadValue, MessageTooBig: the name is no text, or too long.
     """
+    check_name(name)
     limits = {option: check_limit(option, how.get(option, value), low) for option, (value, low) in _LIMITS.items()}
     return Sender(
         topic,
-        name or f"delayline-{secrets.token_hex(6)}",
+        name or drawn_name(),
         named=bool(name),
         timeout_s=limits["send_timeout_millis"] / 1_000,
         most=limits["max_pending_messages"],
@@ -182,20 +185,32 @@ class Entry(NamedTuple):
     queued: float
     done: Done | None
 
+    @property
+    def message_id(self) -> MessageId:
+        """Its name, by which it can be found as soon as the store has it."""
+        # A message whose number was sent before may be another one, sent at another time.
+        published = -1 if self.repeated else self.content.published
+        return MessageId.sent(self.sender.topic, self.sender.name, self.sequence_id, published)
+
 
 def inbox_rows(entries: Sequence[Entry]) -> pa.Table:
     """The rows of `inbox` for some messages, in their order."""
-    return _rows([each.sender.topic for each in entries], [each.content for each in entries])
+    senders = [(each.sender.topic, each.sender.name, each.sequence_id) for each in entries]
+    return _rows(senders, [each.content for each in entries])
 
 
 def as_received(content: Content, topic: str) -> Message:
     """A message that is to be sent, as whoever receives it will see it; it has no id yet."""
     nowhere, none = np.full(1, -1), np.zeros(1, np.int64)
-    return Message(Window(_rows([topic], [content]), nowhere, nowhere, none, none), 0, BytesSchema(), topic)
+    return Message(
+        Window(_rows([(topic, None, None)], [content]), nowhere, nowhere, none, none), 0, BytesSchema(), topic
+    )
 
 
-def _rows(topics: Sequence[str], contents: Sequence[Content]) -> pa.Table:
+def _rows(senders: Sequence[tuple[str, str | None, int | None]], contents: Sequence[Content]) -> pa.Table:
+    """Rows by the topic, the name of the producer and the sequence id of each, and its content."""
     schema, times = arrow_schema(INBOX), pa.int64()
+    topics, names, numbers = zip(*senders, strict=True)
     columns = {
         "topic": pa.array(topics, pa.string()),
         "message_key": pa.array([each.key for each in contents], pa.string()),
@@ -204,6 +219,8 @@ def _rows(topics: Sequence[str], contents: Sequence[Content]) -> pa.Table:
         "deliver_at": pa.array([each.deliver for each in contents], times),
         "deliver_after_ms": pa.nulls(len(contents), times),
         "payload": pa.array([each.payload for each in contents], pa.binary()),
+        "producer_name": pa.array(names, pa.string()),
+        "sequence_id": pa.array(numbers, times),
     }
     return pa.Table.from_arrays([columns[each.name].cast(each.type) for each in schema], schema=schema)
 

@@ -18,14 +18,12 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from pipeline.client.exceptions import ProducerBusy, Timeout
-from pipeline.client.message import MessageId
 from pipeline.client.producing.queue import Queue
 from pipeline.client.producing.rows import Entry, Sender, inbox_rows
 from pipeline.config.errors import PipelineError
 from pipeline.delta.deltars import LOG_STAYS, fitted, open_table, path_of
 from pipeline.delta.logs.entries import entry, info_of
 from pipeline.storage.files import Files
-from pipeline.subscriptions.policies import partition_of
 from schemas import INBOX
 
 MARK = "delayline.turn"
@@ -45,8 +43,8 @@ class Inbox:
         found = self._open().transaction_version(transaction)
         return -1 if found is None else found
 
-    def append(self, rows: pa.Table, mark: str, transactions: Mapping[str, int]) -> int:
-        """Append rows in one commit; give its version.
+    def append(self, rows: pa.Table, mark: str, transactions: Mapping[str, int]) -> None:
+        """Append rows in one commit.
 
         Args:
             rows: in the columns of the contract.
@@ -65,19 +63,18 @@ class Inbox:
         )
         rows = fitted(table, INBOX, rows)
         write_deltalake(table, rows, mode="append", commit_properties=properties, post_commithook_properties=LOG_STAYS)
-        return table.version()
 
-    def reopened_unless(self, mark: str) -> int | None:
-        """The version with a mark, looked for among those since the last append; without one open the table anew."""
+    def reopened_unless(self, mark: str) -> bool:
+        """Whether a version since the last append has a mark; when none has, the table is opened anew."""
         if self._table is not None:
             version, folder = self._table.version(), path_of(self._root, INBOX)
             while (actions := entry(self._files, folder, version)) is not None:
                 if info_of(actions).get(MARK) == mark:
-                    return version
+                    return True
                 version += 1
             self._table = None
         self._open()
-        return None
+        return False
 
     def _open(self) -> DeltaTable:
         if self._table is None:
@@ -151,15 +148,13 @@ class Writer:
         self._turns += 1
         self._unsure = self._unsure or self._turns % _HELD_TURNS == 0
         mark, pause_s, begun = secrets.token_hex(8), _PAUSE_S, time.monotonic()
-        # Who gives up after an append whose answer was lost is in that commit all the same.
-        entries = appended = turn
+        entries = turn
         while entries:
             try:
-                version = self._found(mark)
-                if version is None:
+                if not self._landed(mark):
                     # Somebody else may have sent under a name since its producer was made.
-                    appended = entries = self._without_stored(entries)
-                    version = self._append(entries, mark)
+                    entries = self._without_stored(entries)
+                    self._append(entries, mark)
             except PipelineError as error:
                 self.queue.failed(entries, error)
                 return
@@ -174,21 +169,21 @@ class Writer:
                 raise
             else:
                 self._unsure = False
-                self.queue.sent(entries, _ids(entries, appended, version))
+                self.queue.sent(entries, [each.message_id for each in entries])
                 break
         self._stats.turn(turn, time.monotonic() - begun)
 
-    def _found(self, mark: str) -> int | None:
-        """The version that a lost answer was about."""
-        return self._inbox.reopened_unless(mark) if self._unsure else None
+    def _landed(self, mark: str) -> bool:
+        """Whether a commit of which the answer was lost is in the log."""
+        return self._unsure and self._inbox.reopened_unless(mark)
 
-    def _append(self, entries: Sequence[Entry], mark: str) -> int:
+    def _append(self, entries: Sequence[Entry], mark: str) -> None:
         new = [each for each in entries if not each.repeated]
         if not new:
-            return -1
+            return
         last = {each.sender: each.sequence_id for each in new if each.sender.named}
         numbers = {sender.transaction: number for sender, number in last.items()}
-        return self._inbox.append(inbox_rows(new), mark, numbers)
+        self._inbox.append(inbox_rows(new), mark, numbers)
 
     def _without_stored(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Those that are not in the log already, by another process or by one of ours that ended.
@@ -207,7 +202,7 @@ class Writer:
             error = ProducerBusy(sender.topic, sender.name, stored[sender])
             self.queue.failed([each for each in entries if each.sender is sender], error)
         same = [each for each in known if each.sender not in busy]
-        self.queue.sent(same, [MessageId(topic=each.sender.topic, is_sent=True) for each in same])
+        self.queue.sent(same, [each._replace(repeated=True).message_id for each in same])
         left = (each for each in entries if each.sender not in busy)
         return [each for each in left if each.sequence_id > stored.get(each.sender, -1)]
 
@@ -237,21 +232,3 @@ def _parts(turn: Sequence[Entry]) -> list[Sequence[Entry]]:
     if count == 1:
         return [turn]
     return [[each for each in turn if part.get(each.sender, 0) == number] for number in range(count)]
-
-
-def _ids(entries: Sequence[Entry], appended: Sequence[Entry], version: int) -> list[MessageId]:
-    """Where messages stand in `inbox`; those that were not written again do not say.
-
-    Args:
-        entries: all that is left of some senders.
-        appended: what was written in one commit, in its order, those of senders among it who gave up meanwhile.
-        version: of that commit.
-    """
-    senders, ids, row = {each.sender for each in entries}, list[MessageId](), 0
-    for each in appended:
-        if each.sender in senders:
-            topic = each.sender.topic
-            place = (-1, -1) if each.repeated else (version, row)
-            ids.append(MessageId(partition_of(topic), *place, topic=topic, is_sent=True))
-        row += not each.repeated
-    return ids

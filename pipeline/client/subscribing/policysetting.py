@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from pipeline.client.checks import Opened, checked_topic
 from pipeline.client.subscribing.lines import TOPIC_LINE, history, registered_in, replace_lines, topic_row, with_history
 from pipeline.client.subscribing.subscriptions import Subscription, change, existing, registered, with_policies
+from pipeline.config.errors import check_text
 from pipeline.config.stages import INGEST
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import last_note
@@ -92,6 +93,7 @@ def set_policy(root: str, topic: str, subscription: str | None = None, **values:
         BadValue: there is no such policy, or its value cannot be followed.
         StillConflicting: others changed them every time; nothing was written.
     """
+    check_text("subscription", subscription)
     if subscription is None:
         TopicPolicies.check_names(values)
         return _set_topic_policies(root, topic, values)

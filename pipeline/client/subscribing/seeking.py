@@ -24,7 +24,8 @@ def place_of(log: TopicLog, where: Where, *, inclusive: bool = True) -> Place:
     """The first position that comes: that of a message, or the one behind it. Behind the end of the log is its end.
 
     Raises:
-        InvalidMessage: the id is one that `send` gave.
+        InvalidMessage: ingest has refused the message.
+        Timeout: ingest has not taken the message yet.
     """
     if isinstance(where, int):
         return log.first_since(where)
@@ -32,7 +33,7 @@ def place_of(log: TopicLog, where: Where, *, inclusive: bool = True) -> Place:
         return _BEGINNING
     if where == MessageId.latest:
         return log.end()
-    ledger, entry = where.position
+    ledger, entry = log.position_of(where)
     return min(max(_BEGINNING, (ledger, entry + (not inclusive))), log.end())
 
 
@@ -53,7 +54,7 @@ def begin_anew(root: str, topic: str, name: str, where: Where, *, inclusive: boo
     """As `seek`, at a place that is looked up in the log; `inclusive`: with the message whose id it is.
 
     Raises:
-        InvalidMessage: the id is one that `send` gave.
+        InvalidMessage, Timeout: as for `place_of`.
     """
     return seek(root, topic, name, place_of(TopicLog(root, topic), where, inclusive=inclusive))
 

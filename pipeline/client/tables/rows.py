@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 
 from pipeline.storage.arrays import IntArray, longs
 from pipeline.subscriptions.records import ORDERING_KEY
+from schemas import IDENTITY
 from state import SubscriptionType, slots_of_keys, slots_of_rounds
 
 COLUMNS = ("topic", "life", "ledger_id", "entry_id", "due_time", "deliver_at", "redelivery_count", "sequence",
-           "message_key", "properties", "publish_time", "payload")  # fmt: skip
+           "message_key", "properties", "publish_time", *IDENTITY, "payload")  # fmt: skip
 """What a consumer reads of `deliveries`."""
 NAMES = ("topic", "subscription", "life")
 """Whose a row is."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
+from pipeline.client.exceptions import InvalidMessage, Timeout
+from pipeline.client.message import Identity, MessageId, identity_of
 from pipeline.client.tables.rows import Rows
-from pipeline.delta.deltars import arrow_of, open_table, path_of, quoted
+from pipeline.delta.deltars import arrow_of, instant, open_table, path_of, query, quoted
 from pipeline.delta.logs.entries import newest
 from pipeline.storage.arrays import IntArray, longs
 from pipeline.storage.files import Files
 from pipeline.storage.parquet import typed
-from schemas import MESSAGES
+from schemas import IDENTITY, MESSAGES, REJECTED_INGEST
 
 Place = tuple[int, int]
 """Ledger, entry."""
@@ -23,7 +28,8 @@ _PLACES = """
     FROM messages WHERE {mine} AND {after} AND arrow_cast(publish_time, 'Int64') >= {since}
 """
 _LAST = """
-    SELECT ledger_id, entry_id FROM messages WHERE {mine} ORDER BY ledger_id DESC, entry_id DESC LIMIT 1
+    SELECT ledger_id, entry_id, producer_name, sequence_id, arrow_cast(publish_time, 'Int64') AS published
+    FROM messages WHERE {mine} ORDER BY ledger_id DESC, entry_id DESC LIMIT 1
 """
 _FIRST = """
     SELECT ledger_id, entry_id FROM messages WHERE {mine} AND arrow_cast(publish_time, 'Int64') >= {since}
@@ -33,12 +39,20 @@ _FROM = """
     SELECT COUNT(*) AS n FROM messages
     WHERE {mine} AND (ledger_id > {ledger} OR (ledger_id = {ledger} AND entry_id >= {entry}))
 """
+_SENT = """
+    SELECT {columns} FROM {table} WHERE {mine} AND producer_name = {name} AND sequence_id = {number} AND {sent}
+"""
 _ROWS = """
     SELECT {columns} FROM messages WHERE {mine} AND ({spans})
 """
-_COLUMNS = ("ledger_id", "entry_id", "message_key", "properties", "publish_time", "deliver_at", "payload")
+_COLUMNS = ("ledger_id", "entry_id", "message_key", "properties", "publish_time", "deliver_at", *IDENTITY,
+            "payload")  # fmt: skip
 _SPANS = 64
 """So many ledgers are named in a query; of more the rows in between are read, too."""
+
+
+_LOOK_S, _LONGEST_LOOK_S, TAKEN_S = 0.02, 0.5, 30
+"""Between two looks for a message that ingest has not taken yet, first and at most; so long it is looked for."""
 
 
 class TopicLog:
@@ -56,9 +70,17 @@ class TopicLog:
 
     def last(self) -> Place:
         """The position of the newest message."""
+        last = self.last_id()
+        return START if last == MessageId.earliest else last.position
+
+    def last_id(self) -> MessageId:
+        """The id of the newest message; without any it is `MessageId.earliest`."""
         self._renew()
         rows = arrow_of(_LAST.format(mine=self._mine), messages=self._table).to_pylist()
-        return (rows[0]["ledger_id"], rows[0]["entry_id"]) if rows else START
+        if not rows:
+            return MessageId.earliest
+        ledger, entry, *identity = rows[0].values()
+        return MessageId.of(self.topic, ledger, entry, identity_of(*identity))
 
     def end(self) -> Place:
         """Behind the newest message."""
@@ -94,6 +116,46 @@ class TopicLog:
     def forget(self) -> None:
         """Let the next look at places find all of them again."""
         self._read = -1
+
+    def position_of(self, message_id: MessageId, timeout_s: float = TAKEN_S) -> Place:
+        """The position of a message. One that ingest has not taken yet is waited for.
+
+        Raises:
+            InvalidMessage: ingest has refused it.
+            Timeout: ingest has not taken it in time.
+        """
+        identity, until, pause_s = message_id.identity, time.monotonic() + timeout_s, _LOOK_S
+        if identity is None or not message_id.is_sent:
+            return message_id.position
+        while (place := self.place_of(identity)) is None:
+            if (reason := self._refusal(identity)) is not None:
+                raise InvalidMessage("message_id", str(message_id), f"one that ingest takes; it refused this: {reason}")
+            if time.monotonic() >= until:
+                raise Timeout(f"message {message_id}: the job does not run, or has not taken it: it", timeout_s * 1_000)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
+        return place
+
+    def place_of(self, identity: Identity) -> Place | None:
+        """The position of a message that its producer names, of several the last one; None: ingest has not taken it."""
+        self._renew()
+        columns = "ledger_id, entry_id"
+        places = [(each["ledger_id"], each["entry_id"]) for each in self._sent("messages", columns, identity)]
+        return max(places, default=None)
+
+    def _refusal(self, identity: Identity) -> str | None:
+        """Why ingest has refused a message."""
+        found = self._sent("rejected_ingest", "reason", identity)
+        return found[0]["reason"] if found else None
+
+    def _sent(self, table: str, columns: str, identity: Identity) -> list[dict[str, Any]]:
+        name, number, published = identity
+        # Statistics have times in ms.
+        around = (instant(published // 1_000 + each) for each in (-1, 1))
+        sent = "true" if published < 0 else f"publish_time BETWEEN {' AND '.join(around)}"
+        texts = {"columns": columns, "table": table, "mine": self._mine, "name": quoted(name), "number": number}
+        opened = self._table if table == MESSAGES.name else open_table(self.root, REJECTED_INGEST)
+        return query(_SENT.format(sent=sent, **texts), **{table: opened})
 
     def rows(self, ledgers: IntArray, entries: IntArray) -> Rows:
         """The rows of some positions, in their order. What retention has deleted meanwhile is left out."""

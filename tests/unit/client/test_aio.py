@@ -122,7 +122,7 @@ def test_messages_are_received_acknowledged_and_come_again(tmp_path: Path, monke
             world.run(1)
             assert [len(each) for each in world.settle.retries().values()] == [1]
             with pytest.raises(InvalidMessage):
-                await consumer.seek(MessageId(-1, 1, 1, is_sent=True))
+                await consumer.seek(MessageId.sent("another", "shop", 1))
             await consumer.unsubscribe()
             with pytest.raises(AlreadyClosed):
                 await consumer.receive()

@@ -47,7 +47,11 @@ NO_MESSAGES: list[Any] = [
     *(MessageId.earliest, MessageId.latest, MessageId(-1, -5, 0), MessageId(-1, 0, 1 << 40), MessageId(-1, 1 << 63, 0)),
     *(MessageId(-1, each, 0) for each in (1.0, "1", True, 10**5_000)),  # type: ignore[arg-type]
     MessageId(-1, 1, 0, topic="another"),
-    *(MessageId(-1, 1, 0, is_sent=True), pa.table({"ledger_id": [1]}), pa.table({"ledger_id": [-1], "entry_id": [0]})),
+    *(
+        MessageId.sent("another", "shop", 0),
+        pa.table({"ledger_id": [1]}),
+        pa.table({"ledger_id": [-1], "entry_id": [0]}),
+    ),
     *(pa.table({"ledger_id": [1], "entry_id": [1 << 40]}), pa.table({"ledger_id": [None], "entry_id": [0]})),
 ]
 NO_TIMES: list[Any] = [
@@ -59,7 +63,7 @@ NO_TIMES: list[Any] = [
     -1,
     1 << 70,
     datetime.now(UTC),
-    MessageId(-1, 1, 0, is_sent=True),
+    MessageId.sent("another", "shop", 0),
 ]
 NO_WAITS: list[Any] = ["5", 1.5, math.nan, True, timedelta(1)]
 

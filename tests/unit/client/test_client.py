@@ -138,7 +138,7 @@ def test_a_sent_message_is_a_row_of_the_inbox(root: str) -> None:
     first, second = sorted(rows, key=lambda row: row["payload"])
     assert first == {
         "topic": "t", "message_key": "k", "properties": [("a", "b")], "publish_time": when, "deliver_at": when,
-        "deliver_after_ms": None, "payload": b"\x00\xff",
+        "deliver_after_ms": None, "payload": b"\x00\xff", "producer_name": None, "sequence_id": None,
     }  # fmt: skip
     assert (second["deliver_after_ms"], second["properties"], second["publish_time"]) == (5, None, None)
 

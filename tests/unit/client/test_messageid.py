@@ -28,9 +28,9 @@ def test_ids_are_ordered_as_the_log_is() -> None:
 
 
 @pytest.mark.parametrize("compared", [*BEFORE, *BEHIND])
-@pytest.mark.parametrize("other", [MessageId(-1, 1, 1, is_sent=True), (1, 1)])
+@pytest.mark.parametrize("other", [MessageId.sent("t", "shop", 1), (1, 1)])
 def test_an_id_has_no_order_with_what_is_no_position(compared: Callable[[Any, Any], bool], other: object) -> None:
-    """A place in the inbox says nothing of the log; to take it for a position would be wrong without a word."""
+    """What a producer says of its message is no position; to compare them would be wrong without a word."""
     with pytest.raises(TypeError):
         compared(MessageId.of("t", 1, 1), other)
     assert MessageId.of("t", 1, 1) != other

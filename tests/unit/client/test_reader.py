@@ -18,7 +18,6 @@ from pipeline.client.consuming.reader import Reader
 from pipeline.client.exceptions import (
     AlreadyClosed,
     InvalidConfiguration,
-    InvalidMessage,
     OperationNotSupported,
     Timeout,
 )
@@ -193,15 +192,11 @@ def test_a_reader_goes_to_a_time_of_publication(root: str, reader: Reader) -> No
     assert all_of(reader) == ["1.1", "1.2"]
 
 
-def test_a_reader_that_waits_for_delays_cannot_begin_at_a_message(root: str, reader: Reader) -> None:
+def test_a_reader_that_waits_for_delays_cannot_begin_at_a_message(reader: Reader) -> None:
     """It would lose what lies before it in the log and is due later; the error says what to do."""
     with pytest.raises(OperationNotSupported) as refused:
         reader.seek(MessageId.of("t", 1, 0))
     assert "delayed=False" in refused.value.why
-    with Client(root) as client:
-        sent = client.create_producer("t").send(b"x")
-        with pytest.raises(InvalidMessage):
-            client.create_reader("t", sent, delayed=False)
 
 
 def test_messages_of_many_ledgers_come_in_order(root: str, reader: Reader) -> None:

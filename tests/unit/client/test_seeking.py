@@ -16,7 +16,7 @@ from pipeline.client.client import Client
 from pipeline.client.consuming import consumer as consumers
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.registering import HowConsumed
-from pipeline.client.exceptions import InvalidMessage, SubscriptionNotFound, Timeout
+from pipeline.client.exceptions import SubscriptionNotFound, Timeout
 from pipeline.client.insight.pending import pending
 from pipeline.client.insight.prospect import prospect
 from pipeline.client.message import Message, MessageId
@@ -148,14 +148,12 @@ def test_who_seeks_is_told_that_retention_has_deleted_messages(root: str) -> Non
     assert prospect(root, "t", "s", MessageId.of("t", 2, 0)).deleted_until is None
 
 
-def test_nobody_can_be_sought_who_is_not_registered_nor_to_a_place_in_the_inbox(root: str) -> None:
+def test_nobody_can_be_sought_who_is_not_registered(root: str) -> None:
     """Nothing is written."""
     with pytest.raises(SubscriptionNotFound):
         prospect(root, "t", "stranger", MessageId.earliest)
     with pytest.raises(SubscriptionNotFound):
         begin_anew(root, "t", "stranger", MessageId.earliest)
-    with pytest.raises(InvalidMessage):
-        begin_anew(root, "t", "s", MessageId(-1, 1, 1, is_sent=True))
     assert line(root).sought is None
 
 

@@ -69,8 +69,9 @@ def test_a_payload_goes_out_with_all_its_options(root: str) -> None:
     """What stands on the command line is what lies in the inbox."""
     options = ["-k", "k", "-p", "a=b", "--property", "c=d", "--deliver-at", "2026-03-01T12:00"]
     result = run("send", "-w", root, "-t", "t", "hello", *options)
-    assert (result.exit_code, result.stdout) == (0, "1 sent, to come at 2026-03-01T12:00:00.000Z\n")
     (row,) = inbox(root)
+    named = f"{row['producer_name']}:{row['sequence_id']}"
+    assert (result.exit_code, result.stdout) == (0, f"1 sent as {named}, to come at 2026-03-01T12:00:00.000Z\n")
     assert (row["payload"], row["message_key"], row["properties"]) == (b"hello", "k", [("a", "b"), ("c", "d")])
     assert (row["deliver_at"], row["deliver_after_ms"]) == (NOON, None)
     assert row["publish_time"] is not None
@@ -79,7 +80,7 @@ def test_a_payload_goes_out_with_all_its_options(root: str) -> None:
 def test_bytes_on_the_command_line_that_are_no_text_are_a_payload_and_no_name(root: str) -> None:
     """A payload is bytes, so it goes out as it came; a name is text, and the line of the refusal says which one."""
     odd = os.fsdecode(b"a\xff")
-    assert run("send", "-w", root, "-t", "t", odd).stdout == "1 sent\n"
+    assert run("send", "-w", root, "-t", "t", odd).stdout.startswith("1 sent as ")
     assert [row["payload"] for row in inbox(root)] == [b"a\xff"]
     for words in (["send", "-t", odd, "x"], ["send", "-t", "t", "-k", odd, "x"], ["subscribe", "-t", "t", "-s", odd]):
         refused = run(words[0], "-w", root, *words[1:])
@@ -90,7 +91,9 @@ def test_bytes_on_the_command_line_that_are_no_text_are_a_payload_and_no_name(ro
 def test_each_line_of_stdin_is_a_message(root: str) -> None:
     """Lines as they are: bytes, empty ones too, without their ends."""
     result = run("send", "-w", root, "-t", "t", "--deliver-after", "5m", "--json", stdin=b" one \r\n\n\xff\nlast")
-    assert (result.exit_code, json.loads(result.stdout)) == (0, {"sent": 4})
+    found = json.loads(result.stdout)
+    (name,) = {row["producer_name"] for row in inbox(root)}
+    assert (result.exit_code, found) == (0, {"sent": 4, "message_ids": [f"{name}:0", f"{name}:3"]})
     assert [(row["payload"], row["deliver_after_ms"]) for row in inbox(root)] == [
         (payload, 300_000) for payload in (b"", b" one ", b"last", b"\xff")
     ]
@@ -101,17 +104,18 @@ def test_each_file_is_a_message(root: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"1\n2\n")
     (tmp_path / "b").write_bytes(b"\x00")
     result = run("send", "-w", root, "-t", "t", "-f", str(tmp_path / "a"), "-f", str(tmp_path / "b"))
-    assert result.stdout == "2 sent\n"
+    assert result.stdout.startswith("2 sent as ")
     assert [row["payload"] for row in inbox(root)] == [b"\x00", b"1\n2\n"]
 
 
 def test_long_input_is_sent_in_parts(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipe may be longer than memory; a part is bounded in messages and in bytes."""
     monkeypatch.setattr(sending, "_MESSAGES", 2)
-    assert run("send", "-w", root, "-t", "t", stdin=b"1\n2\n3\n4\n5\n").stdout == "5 sent\n"
+    assert run("send", "-w", root, "-t", "t", stdin=b"1\n2\n3\n4\n5\n").stdout.startswith("5 sent as ")
+    assert sorted(row["sequence_id"] for row in inbox(root)) == [0, 1, 2, 3, 4]
     assert open_table(root, INBOX).version() == 3
     monkeypatch.setattr(sending, "_BYTES", 3)
-    assert run("send", "-w", root, "-t", "t", stdin=b"666\n7\n").stdout == "2 sent\n"
+    assert run("send", "-w", root, "-t", "t", stdin=b"666\n7\n").stdout.startswith("2 sent as ")
     assert open_table(root, INBOX).version() == 5
 
 

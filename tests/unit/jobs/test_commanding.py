@@ -13,6 +13,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.testing.warehouse import warehouse
 from schemas import MESSAGES
 from tests.support.client import message_row, new_warehouse, noticed, put
 from tests.support.invoked import output, run
@@ -126,3 +127,19 @@ def test_what_cannot_be_followed_is_said_in_a_line(trips: str, words: tuple[str,
     assert result.exit_code == code
     assert says in result.output
     assert output(trips, "commands") == "No command.\n"
+
+
+def test_a_message_is_named_by_the_id_that_send_prints() -> None:
+    """To cancel and to trace; another form, or two ways to name messages, is a usage error."""
+    with warehouse() as world:
+        output(world.root, "subscribe", "-t", "orders", "-s", "s")
+        world.run_until_idle()
+        sent = json.loads(output(world.root, "send", "-t", "orders", "--deliver-after", "1h", "--json", "pay"))
+        (named,) = sent["message_ids"]
+        assert output(world.root, "cancel", "-t", "orders", "--id", named).startswith("orders: 1 cancelled")
+        assert f"where: message {named}" in output(world.root, "commands")
+        assert "cancelled" in output(world.root, "trace", "-t", "orders", "--id", named)
+        for words in (["--id", "7"], ["--id", "shop:x"], ["--id", named, "--key", "k"]):
+            refused = run(world.root, "cancel", "-t", "orders", *words)
+            assert refused.exit_code == 2
+            assert "--id" in refused.stderr

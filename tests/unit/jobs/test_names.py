@@ -77,7 +77,7 @@ def test_what_was_there_once_and_what_has_only_messages_may_be_looked_at(root: s
 def test_a_message_that_nobody_will_get_is_sent_with_a_warning(root: str) -> None:
     """The topic may be mistyped; or its subscription comes later, and begins with what is there."""
     result = run(root, "send", "--topic", "order", "hello")
-    assert (result.exit_code, result.stdout) == (0, "1 sent\n")
+    assert (result.exit_code, result.stdout[:10]) == (0, "1 sent as ")
     assert result.stderr == "delayline: topic 'order' has no subscription yet; did you mean 'orders'?\n"
     assert run(root, "send", "--topic", "orders", "hello").stderr == ""
     subscribe(root, Subscription("parted-partition-0", "s"))
