@@ -7,9 +7,11 @@ import re
 import subprocess
 import sys
 import venv
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.support.alone import alone
 from tests.support.jobs import PATIENCE_S, said, started
@@ -50,6 +52,35 @@ with delayline.Client("warehouse") as client:
 """
 
 
+SENDER = """
+import sys
+from datetime import timedelta
+import delayline
+import delayline.testing
+
+with delayline.testing.warehouse() as warehouse:
+    client = warehouse.client()
+    letters = client.subscribe("given-up", "people", initial_position=delayline.InitialPosition.Earliest)
+    policy = delayline.ConsumerDeadLetterPolicy(1, "given-up")
+    options = {"negative_ack_redelivery_delay_ms": 60_000, "dead_letter_policy": policy}
+    consumer = client.subscribe("orders", "checkout", delayline.ConsumerType.Shared, **options)
+    producer = client.create_producer("orders")
+    for key in ("paid", "unpaid"):
+        producer.send(key.encode(), partition_key=key, deliver_after=timedelta(minutes=30))
+    warehouse.run_until_idle()
+    print(client.cancel("orders", key="paid").selection.count)
+    for minutes in (30, 1):
+        warehouse.advance(minutes=minutes)
+        message = consumer.receive(5_000)
+        print(message.data().decode(), message.redelivery_count())
+        consumer.negative_acknowledge(message)
+    warehouse.advance(minutes=1)
+    print(letters.receive(5_000).data().decode())
+print(sorted({"pyspark", "pandas", "delta", "prometheus_client"} & sys.modules.keys()))
+"""
+"""It produces, consumes, lets fail, gives up and cancels."""
+
+
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel, what it depends on, and four packages of somebody else."""
@@ -62,7 +93,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     site = next((folder / "env" / "lib").glob("python*")) / "site-packages"
     here = next(path for path in sys.path if path.endswith("site-packages"))
     (site / "borrowed.pth").write_text(f"{here}\n")
-    (wheel,) = (folder / "dist").glob("delayline-*.whl")
+    wheel = wheel_of(folder)
     python, pip = folder / "env" / "bin" / "python", folder / "env" / "bin" / "pip"
     run([str(python), *words[1:3], "install", "--quiet", "--no-deps", "--force-reinstall", str(wheel)], folder)
     pip.write_text(f'#!/bin/sh\nexec "{python}" -m pip "$@"\n')
@@ -71,6 +102,34 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (site / name).mkdir()
         (site / name / "__init__.py").write_text('OWNER = "somebody"\n')
     return folder
+
+
+def wheel_of(folder: Path) -> Path:
+    """The wheel that was built there."""
+    (wheel,) = (folder / "dist").glob("delayline-*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def small(environment: Path) -> Path:
+    """The Python of an environment with the wheel and what it asks for without an extra, and with nothing else."""
+    venv.create(environment / "small", with_pip=False, symlinks=True)
+    python = environment / "small" / "bin" / "python"
+    site = next((environment / "small" / "lib").glob("python*")) / "site-packages"
+    words = ["-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(wheel_of(environment))]
+    run([sys.executable, *words], environment)
+    (ours,) = metadata.distributions(name="delayline", path=[str(site)])
+    waiting, seen = list(ours.requires or []), set[str]()
+    while waiting:
+        wanted = Requirement(waiting.pop())
+        if wanted.name not in seen and (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
+            seen.add(wanted.name)
+            found = metadata.distribution(wanted.name)
+            assert found.version in wanted.specifier
+            waiting += found.requires or []
+            for top in {each.parts[0] for each in found.files or []} - {"..", "__pycache__"}:
+                (site / top).symlink_to(str(found.locate_file(top)))
+    return python
 
 
 def clean() -> dict[str, str]:
@@ -100,6 +159,21 @@ def test_a_producer_works_beside_packages_of_the_same_names(environment: Path) -
     """`import delayline` is the door of the client."""
     python = environment / "env" / "bin" / "python"
     assert run([str(python), "-c", PRODUCER], environment).splitlines() == ["1", "orders checkout"]
+
+
+def test_a_program_that_sends_and_receives_needs_no_extra(small: Path) -> None:
+    """Nor do its tests; and a command that does names it, with no stack trace."""
+    assert run([str(small), "-c", SENDER], small.parent).split("\n")[:-1] == [
+        "1",
+        "unpaid 0",
+        "unpaid 1",
+        "unpaid",
+        "[]",
+    ]
+    words = [str(small.parent / "delayline"), "run", "--init", "--warehouse", "warehouse"]
+    done = subprocess.run(words, cwd=small.parent, env=clean(), check=False, capture_output=True, text=True)  # noqa: S603
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "pip install 'delayline[spark]'" in done.stderr
 
 
 @pytest.mark.soak
