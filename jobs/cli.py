@@ -164,13 +164,12 @@ def send(  # noqa: PLR0913 - a parameter is an option
     properties = options.checked(lambda _: pairs(property_ or []))("")
     from jobs.commands import send as command
     from jobs.commands.lines import Lines
-    from jobs.commands.names import unheard
+    from jobs.commands.names import warn_unheard
     from pipeline.client.producing.inbox import Message
 
     form = Message(topic, b"", None, key, properties, deliver_at, deliver_after)
-    outbox, warning = command.Outbox(warehouse, form), unheard(warehouse, topic)
-    if warning is not None:
-        echo(f"delayline: {warning}", err=True)
+    outbox = command.Outbox(warehouse, form)
+    warn_unheard(warehouse, topic)
     lines = None if payload is not None or file else Lines(_stdin())
     try:
         if lines is None:
@@ -198,6 +197,7 @@ def receive(
     start: Annotated[Start, typer.Option("--start", help="With the deliveries there are, or from now on.")] = (
         Start.EARLIEST
     ),
+    key: options.Key = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -210,7 +210,7 @@ def receive(
     form = command.as_json if as_json else command.line
     deliveries = Deliveries(warehouse, earliest=start is Start.EARLIEST)
     warn = partial(echo, err=True)
-    command.receive(deliveries, (topic, subscription), echo, warn, form=form, follow=follow, limit=limit)
+    command.receive(deliveries, (topic, subscription, key), echo, warn, form=form, follow=follow, limit=limit)
 
 
 @app.command()

@@ -66,9 +66,12 @@ def topic(
     ] = None,
 ) -> None:
     """Print the partitions of a topic, after it was divided if that is asked for. Divide it before you send to it."""
+    from jobs.commands.names import check_names
     from pipeline.client.subscribing.topics import create_partitioned_topic, topic_partitions
 
-    if partitions is not None:
+    if partitions is None:
+        check_names(warehouse, topic, None)
+    else:
         for each in create_partitioned_topic(warehouse, topic, partitions):
             echo(f"{each} was a topic of its own, with messages or subscriptions; it is a partition now", err=True)
     for each in topic_partitions(warehouse, topic):
@@ -126,6 +129,8 @@ def set_policy(
     **values: Any,  # noqa: ANN401 - of policies
 ) -> None:
     """Change policies; what is not named stays as it is. They count from the next batch of a running job on."""
+    from jobs.commands.names import warn_unheard
+
     given, known = stated(values), _TOPICS if subscription is None else Policies.rows
     if no_sink:
         sinks = {name: row for name, row in Policies.rows.items() if "sink" in (name, row.needs)}
@@ -137,6 +142,8 @@ def set_policy(
     if subscription is None and not given:
         raise typer.BadParameter(f"say one of {flags(_TOPICS.values())}, or name a subscription")
     fresh = set_some(warehouse, topic, subscription, **given)
+    if subscription is None:
+        warn_unheard(warehouse, topic)
     tell(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
 
 
@@ -179,8 +186,11 @@ def show_policy(
 ) -> None:
     """Print the policies, as they are followed."""
     from jobs.commands import policies as command
+    from jobs.commands.names import check_names
     from pipeline.client.subscribing.policysetting import followed_since, policies_of, policy_history
 
+    if subscription is None:
+        check_names(warehouse, topic, None)
     found = policies_of(warehouse, topic, subscription)
     if history:
         held = policy_history(warehouse, topic, subscription)

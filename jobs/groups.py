@@ -7,6 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from jobs import interrupts
 from jobs.commands.failures import INTERRUPTED, explain
 from jobs.terminal import echo
 from pipeline.client.exceptions import SubscriptionNotFound
@@ -23,6 +24,7 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own type is private
         """Run a command. With DELAYLINE_DEBUG set, an error keeps its stack trace."""
         print_logs()
+        interrupts.is_raised()
         try:
             return self._invoked(ctx)
         except _Interrupted:

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from difflib import get_close_matches
 
-from pipeline.client.exceptions import SubscriptionNotFound, TopicNotFound
+from jobs.terminal import echo
+from pipeline.client.exceptions import ANY, SubscriptionNotFound, TopicNotFound
 from pipeline.client.subscribing.subscriptions import active, subscriptions
 from pipeline.config.errors import NoWarehouse, PipelineError
 from pipeline.config.printed import printable
@@ -19,7 +20,7 @@ _ALL = "SELECT DISTINCT topic, subscription FROM registry WHERE topic IS NOT NUL
 def check_names(root: str, topic: str | None, subscription: str | None) -> None:
     """Refuse a name that nobody has ever had: whoever looks at it would see nothing, and not why.
 
-    A subscription that has ended is known, and so is a topic that has messages.
+    A subscription that has ended is known, and so is a topic that has messages, partitions or policies.
 
     Raises:
         NoWarehouse: the folder has no registry.
@@ -28,7 +29,7 @@ def check_names(root: str, topic: str | None, subscription: str | None) -> None:
     known = _known(root) if topic is not None or subscription is not None else set()
     of_topic = {each for each in known if topic is None or topic in (each[0], topic_of(each[0]))}
     if subscription is not None and not any(name == subscription for _, name in of_topic):
-        raise with_nearest(root, SubscriptionNotFound(topic or "(any)", subscription))
+        raise with_nearest(root, SubscriptionNotFound(topic or ANY, subscription))
     if topic is not None and not of_topic and not _has_messages(root, topic):
         raise TopicNotFound(topic, _nearest(topic, (each for each, _ in known)))
 
@@ -36,28 +37,27 @@ def check_names(root: str, topic: str | None, subscription: str | None) -> None:
 def with_nearest(root: str, error: SubscriptionNotFound) -> SubscriptionNotFound:
     """The same error with the nearest name that is known."""
     known = _known(root)
-    topics = {topic for topic, _ in known if error.topic in ("(any)", topic, topic_of(topic))}
-    names = {name for topic, name in known if not topics or topic in topics}
+    topics = {topic for topic, _ in known if error.topic in (ANY, topic, topic_of(topic))}
+    names = {name for topic, name in known if name and (not topics or topic in topics)}
     nearest = _nearest(error.subscription, names) if topics else _nearest(error.topic, (topic for topic, _ in known))
     return SubscriptionNotFound(error.topic, error.subscription, nearest)
 
 
-def unheard(root: str, topic: str) -> str | None:
-    """A warning that a topic has no subscription to get what is sent; None: it has one, or nobody can tell."""
+def warn_unheard(root: str, topic: str) -> None:
+    """Warn that a topic has no subscription to get what is sent to it, unless it has one, or nobody can tell."""
     with suppress(PipelineError, OSError):
         # Who sends needs the lines of one topic, however many there are.
         whose = _of_topic(topic_of(topic))
         if not any(topic_of(each.topic) == topic_of(topic) for each in active(open_table(root, SUBSCRIPTIONS), whose)):
             nearest = _nearest(topic, (topic_of(each.topic) for each in subscriptions(root)))
             hint = "" if nearest is None else f"; did you mean {printable(nearest)!r}?"
-            return f"topic {printable(topic)!r} has no subscription yet{hint}"
-    return None
+            echo(f"delayline: topic {printable(topic)!r} has no subscription yet{hint}", err=True)
 
 
 def _known(root: str) -> set[Name]:
-    """Topics and names of all subscriptions that are there, or were."""
+    """Topics and names of subscriptions that are there, or were; a topic with policies or partitions has no name."""
     rows = query(_ALL, registry=open_table(root, SUBSCRIPTIONS))
-    return {(row["topic"], row["subscription"]) for row in rows if row["subscription"]}
+    return {(row["topic"], row["subscription"]) for row in rows}
 
 
 def _has_messages(root: str, topic: str) -> bool:

@@ -14,7 +14,7 @@ _POLL_S, _LONGEST_S = 0.2, 5.0
 
 def receive(
     deliveries: Deliveries,
-    names: tuple[str | None, str | None],
+    wanted: tuple[str | None, str | None, str | None],
     echo: Callable[[str], None],
     warn: Callable[[str], None],
     *,
@@ -22,11 +22,11 @@ def receive(
     follow: bool,
     limit: int | None,
 ) -> int:
-    """Print deliveries of a topic and subscription (None: any) until there are none, or for ever; give how many.
+    """Print deliveries of a topic, subscription and key (None: any) until there are none, or for ever; give how many.
 
     Args:
         deliveries: where to read.
-        names: topic and subscription.
+        wanted: topic, subscription and key.
         echo: prints a line.
         warn: says, once for each time, that the store does not answer; who follows asks it again.
         form: the line of a delivery.
@@ -36,6 +36,7 @@ def receive(
     Raises:
         OSError: the store does not answer, and nobody follows; or it answers that it does not give something.
     """
+    *names, key = wanted
     taken, count, pause_s = deliveries.take(*names), 0, _POLL_S
     while count != limit:
         try:
@@ -50,8 +51,9 @@ def receive(
         else:
             pause_s = _POLL_S
         if each is not None:
-            echo(form(each))
-            count += 1
+            if key in (None, each.key):
+                echo(form(each))
+                count += 1
         elif follow:
             time.sleep(pause_s)
             taken = deliveries.take(*names)

@@ -160,11 +160,17 @@ class CommandNotFound(ClientError):
         self.command_id = command_id
 
 
+ANY = "(any)"
+"""Stands for all topics, or all subscriptions, where none of them is what was asked for."""
+
+
 class SubscriptionNotFound(ClientError):
     """The topic has no active subscription of that name. `subscribe` registers one."""
 
     def __init__(self, topic: str, subscription: str, nearest: str | None = None) -> None:
-        super().__init__(f"topic {topic!r} has no subscription {subscription!r}{_hint(nearest)}")
+        where = "no topic has a" if topic == ANY else f"topic {topic!r} has no"
+        name = "" if subscription == ANY else f" {subscription!r}"
+        super().__init__(f"{where} subscription{name}{_hint(nearest)}")
         self.topic, self.subscription, self.nearest = topic, subscription, nearest
 
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from shlex import quote
 
 from pipeline.config.spelling import shown
+from pipeline.config.stages import ALL_STAGES
 from state import DelaylineError
 
 
@@ -114,7 +115,8 @@ class StageRunning(PipelineError):
     """Another process runs this stage on this warehouse. Stop it first."""
 
     def __init__(self, stage: str, holder: str) -> None:
-        super().__init__(f"stage {stage} is already running ({holder})")
+        job = f"a job works on this warehouse already ({holder} has stage {stage}); stop it first"
+        super().__init__(job if stage in ALL_STAGES else f"{stage} is already running ({holder})")
         self.stage, self.holder = stage, holder
 
 

@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError
 
 from pipeline.client.commanding.inforce import Chosen, InForce, delivered
 from pipeline.client.commanding.retries import waiting
-from pipeline.client.exceptions import SubscriptionNotFound
+from pipeline.client.exceptions import ANY, SubscriptionNotFound
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.client.tables.relations import longs_table, relation
@@ -141,7 +141,7 @@ def _listeners(root: str, topic: str, subscription: str | None) -> Listeners:
     """The subscriptions that are asked for."""
     lines = [each for each in subscriptions(root) if each.topic == topic and subscription in (None, each.name)]
     if not lines:
-        raise SubscriptionNotFound(topic, subscription or "(any)")
+        raise SubscriptionNotFound(topic, subscription or ANY)
     known, acks = alive(lives(root)), {each.named: each.policies.ack for each in lines}
     found = {name: (known[name], ack) for name, ack in acks.items() if name in known}
     unknown = sorted(each[1] for each in acks.keys() - found.keys())

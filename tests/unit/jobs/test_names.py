@@ -15,7 +15,7 @@ from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.version import VERSION
 from tests.support.client import new_warehouse
-from tests.support.invoked import invoke, run
+from tests.support.invoked import invoke, output, run
 from tests.support.modules import ROOT
 
 LOOKS = (
@@ -57,7 +57,7 @@ def test_a_topic_may_be_spelled_with_its_namespace(root: str, words: list[str]) 
         assert result.exit_code == 0, result.stderr
 
 
-@pytest.mark.parametrize("words", [*LOOKS, ["trace", "--key", "a"]])
+@pytest.mark.parametrize("words", [*LOOKS, ["trace", "--key", "a"], ["list"], ["topic"], ["policy", "show"]])
 def test_a_topic_that_nobody_knows_is_told_with_the_nearest_one(root: str, words: list[str]) -> None:
     """So is the topic of a subscription."""
     result = run(root, *words, "--topic", "order")
@@ -65,6 +65,24 @@ def test_a_topic_that_nobody_knows_is_told_with_the_nearest_one(root: str, words
     assert result.stderr == "delayline: there is no topic 'order'; did you mean 'orders'?\n"
     paused = run(root, "pause", "--topic", "order", "--subscription", "checkout").stderr
     assert paused == "delayline: topic 'order' has no subscription 'checkout'; did you mean 'orders'?\n"
+
+
+def test_whoever_names_no_subscription_reads_of_none(root: str) -> None:
+    """Of the topic alone; or that no topic has one."""
+    cancelled = run(root, "cancel", "--topic", "order", "--key", "a").stderr
+    assert cancelled == "delayline: topic 'order' has no subscription; did you mean 'orders'?\n"
+    listed = run(root, "pending", "--subscription", "chekout").stderr
+    assert listed == "delayline: no topic has a subscription 'chekout'; did you mean 'checkout'?\n"
+
+
+def test_a_topic_that_has_partitions_or_policies_only_is_known_and_who_gives_it_some_is_warned(root: str) -> None:
+    """It may be mistyped."""
+    assert run(root, "topic", "--topic", "parts", "--partitions", "2").exit_code == 0
+    assert output(root, "topic", "--topic", "parts").splitlines() == ["parts-partition-0", "parts-partition-1"]
+    limited = run(root, "policy", "set", "--topic", "order", "--max-delay", "1d")
+    assert limited.stderr == "delayline: topic 'order' has no subscription yet; did you mean 'orders'?\n"
+    assert run(root, "policy", "show", "--topic", "order").exit_code == 0
+    assert run(root, "policy", "set", "--topic", "orders", "--max-delay", "1d").stderr == ""
 
 
 def test_what_was_there_once_and_what_has_only_messages_may_be_looked_at(root: str) -> None:

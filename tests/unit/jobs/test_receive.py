@@ -68,7 +68,9 @@ def test_each_delivery_is_printed_once_however_often_the_store_does_not_answer(
     delivered(root, 4)
     printed, warned = list[str](), list[str]()
     monkeypatch.setattr("jobs.commands.receive.time", SimpleNamespace(sleep=lambda _: None))
-    count = receive(Deliveries(root), (None, None), printed.append, warned.append, form=entry, follow=True, limit=4)
+    count = receive(
+        Deliveries(root), (None, None, None), printed.append, warned.append, form=entry, follow=True, limit=4
+    )
     assert (count, printed) == (4, ["1", "2", "3", "4"])
     assert warned == [f"the store does not answer, and is asked again: {AWAY}"] * 2
 
@@ -91,11 +93,11 @@ def test_a_log_that_does_not_answer_is_asked_again_and_without_following_that_is
 
     monkeypatch.setattr(name, away)
     with pytest.raises(OSError, match="NETWORK_CONNECTION"):
-        receive(deliveries, (None, None), print, print, form=entry, follow=False, limit=None)
+        receive(deliveries, (None, None, None), print, print, form=entry, follow=False, limit=None)
     monkeypatch.setattr("jobs.commands.receive.time", SimpleNamespace(sleep=back))
     delivered(root, 7)
     printed, warned = list[str](), list[str]()
-    receive(deliveries, (None, None), printed.append, warned.append, form=entry, follow=True, limit=1)
+    receive(deliveries, (None, None, None), printed.append, warned.append, form=entry, follow=True, limit=1)
     assert (printed, len(warned), pauses) == (["7"], 1, [0.4, 0.8, 1.6])
 
 
@@ -108,7 +110,7 @@ def test_a_file_that_is_broken_ends_it(root: str, monkeypatch: pytest.MonkeyPatc
     delivered(root, 1)
     monkeypatch.setattr("pipeline.client.tables.tail.entry", broken)
     with pytest.raises(OSError, match="thrift"):
-        receive(Deliveries(root), (None, None), print, print, form=entry, follow=True, limit=1)
+        receive(Deliveries(root), (None, None, None), print, print, form=entry, follow=True, limit=1)
 
 
 @pytest.mark.parametrize(("other", "left"), [((), ["2", "3"]), (("t", None), ["1", "2", "3"])])
@@ -135,3 +137,15 @@ def test_what_was_delivered_before_the_beginning_of_the_log_comes_once_too(
     assert [entry(each) for each in reader.take(*other)] == left
     monkeypatch.setattr(DataRows, "of", None)
     assert list(reader.take()) == []
+
+
+def test_deliveries_of_a_key_are_printed_alone(root: str) -> None:
+    """And so many of them."""
+    for number, key in enumerate(("a", "b", None, "b")):
+        put(root, DELIVERIES, {**delivery_row(message_row(1, number, number), number), "message_key": key})
+    printed = list[str]()
+    assert (
+        receive(Deliveries(root), (None, None, "b"), printed.append, print, form=entry, follow=False, limit=None) == 2
+    )
+    assert printed == ["1", "3"]
+    assert receive(Deliveries(root), (None, None, "b"), printed.append, print, form=entry, follow=True, limit=1) == 1

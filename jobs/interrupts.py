@@ -1,0 +1,21 @@
+"""An interrupt (Ctrl-C) of the command: before there is anything to end, it ends the process without a word."""
+
+import os
+import signal
+
+
+def ends_at_once() -> None:
+    """Let an interrupt end the process, unless it ignores interrupts: a shell lets what runs behind it do so."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, end)
+
+
+def is_raised() -> None:
+    """Let an interrupt be an error from now on: there is a command that has something to end."""
+    if signal.getsignal(signal.SIGINT) is end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def end(number: int, _: object) -> None:
+    """End the process with the exit code of a signal."""
+    os._exit(128 + number)

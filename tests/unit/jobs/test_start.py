@@ -1,0 +1,48 @@
+"""An interrupt of the command, from its first moment on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("typer", reason="the command needs requirements/all.lock")
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+
+from jobs import interrupts
+from tests.support.client import new_warehouse
+from tests.support.invoked import run
+from tests.support.modules import ROOT
+
+INTERRUPTED = """
+import os, signal, sys
+from jobs.start import main
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == "jobs.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupts())
+main()
+"""
+
+
+def test_an_interrupt_while_the_command_is_loaded_ends_it_without_a_trace() -> None:
+    """In the first third of a second it was a stack trace of whatever was being imported."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(interrupts.end, signal.default_int_handler), (signal.SIG_IGN, signal.SIG_IGN)]
+)
+def test_an_interrupt_of_a_command_is_its_own_matter(tmp_path: Path, before: object, after: object) -> None:
+    """It has something to end; and one that ignores interrupts goes on to do so."""
+    old = signal.signal(signal.SIGINT, before)  # type: ignore[arg-type] # either is a handler
+    try:
+        assert run(new_warehouse(str(tmp_path)), "topics").exit_code == 0
+        assert signal.getsignal(signal.SIGINT) is after
+    finally:
+        signal.signal(signal.SIGINT, old)
