@@ -2,8 +2,8 @@
 
 `pyproject.toml` has everything that can be stated there. Here is what cannot: in the tree the folders are imported by
 their own names (`state`, `pipeline`, ...), installed they are `delayline.state`, `delayline.pipeline` and so on, and
-the imports between them say so. `import delayline` gives what `pipeline/client/public.py` names, and
-`import delayline.testing` what `pipeline/testing/public.py` does.
+the imports between them say so. `import delayline` gives what `pipeline/client/public.py` names, `delayline.schema`
+what `pipeline/client/schemadoor.py` does, and `delayline.testing` what `pipeline/testing/public.py` does.
 """
 
 import ast
@@ -14,7 +14,11 @@ from setuptools.command.build_py import build_py
 
 NAME = "delayline"
 FOLDERS = ("state", "schemas", "pipeline", "jobs", "conf")
-DOORS = {"__init__": Path("pipeline/client/public.py"), "testing": Path("pipeline/testing/public.py")}
+DOORS = {
+    "__init__": Path("pipeline/client/public.py"),
+    "schema": Path("pipeline/client/schemadoor.py"),
+    "testing": Path("pipeline/testing/public.py"),
+}
 """Modules of the package that are no folder of the tree, and what they give."""
 
 

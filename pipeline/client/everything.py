@@ -2,7 +2,8 @@
 
 # ruff: noqa: F401 - they are here to be taken from here
 
-from pipeline.client import aio, schema, spark
+from pipeline.client import aio, spark
+from pipeline.client import schemadoor as schema
 from pipeline.client.choices import (
     BatchingType,
     CompressionType,

@@ -15,6 +15,8 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client import client as client_module
+from pipeline.client import public as delayline
+from pipeline.client import schemadoor as schema
 from pipeline.client.choices import ConsumerKeySharedPolicy, ConsumerType, KeySharedMode
 from pipeline.client.client import Client
 from pipeline.client.consuming.opening import new_consumer
@@ -150,10 +152,10 @@ def test_options_that_hold_anyway_are_taken(tmp_path: Path, monkeypatch: pytest.
         assert world.settle.open == 0
 
 
-def received(root: str, client: Client, schema: Schema, *payloads: bytes | None) -> list[Message]:
+def received(root: str, client: Client, coded: Schema, *payloads: bytes | None) -> list[Message]:
     """Messages with these payloads, read with a schema."""
     put(root, MESSAGES, *(message_row(1, n, 0) | {"payload": each} for n, each in enumerate(payloads)))
-    reader = client.create_reader("t", EARLIEST, schema)
+    reader = client.create_reader("t", EARLIEST, coded)
     return [reader.read_next(0) for _ in payloads]
 
 
@@ -204,14 +206,14 @@ class Order:
 
 def test_objects_of_a_class_travel_as_json(root: str, client: Client) -> None:
     """By their attributes, as the reference's records do; what JSON does not know is refused."""
-    schema = JsonSchema(Order)
-    assert schema.encode(Order(id=1, colour=Colour.RED, line=Order(name=b"n"))) == (
+    coded = JsonSchema(Order)
+    assert coded.encode(Order(id=1, colour=Colour.RED, line=Order(name=b"n"))) == (
         b'{"id": 1, "colour": "red", "line": {"name": "n"}}'
     )
-    (message,) = received(root, client, schema, b'{"id": 1}')
+    (message,) = received(root, client, coded, b'{"id": 1}')
     assert (type(message.value()), message.value().id) == (Order, 1)
     with pytest.raises(InvalidMessage):
-        schema.encode(Order(id=object().__hash__))
+        coded.encode(Order(id=object().__hash__))
     with pytest.raises(InvalidMessage):
         JsonSchema().encode(Order(id=1))
 
@@ -223,3 +225,50 @@ def test_an_id_without_its_topic_is_of_no_one_of_several(tmp_path: Path) -> None
     consumer = new_consumer(world.process(), ["t", "u"], "s", options)
     with pytest.raises(OperationNotSupported):
         consumer.acknowledge(MessageId(-1, 1, 0))
+
+
+class Line(schema.Record):
+    """A record within another one."""
+
+    name = schema.String(default="?")
+    price = schema.Double()
+
+
+class Bill(schema.Record):
+    """A record as programs of the reference declare it."""
+
+    id = schema.Integer(required=True)
+    paid = schema.Boolean()
+    colour = Colour
+    first = Line()
+    lines = schema.Array(Line())
+    by_name = schema.Map(Line)
+    note = schema.Bytes()
+
+
+def test_a_record_travels_as_json_and_comes_back_as_it_was() -> None:
+    """With its parts; what a newer writer has beside its fields is passed over."""
+    bill = Bill(id=1, colour=Colour.RED, lines=[Line(price=2)], by_name={"a": Line(name="b")}, note=b"n")
+    assert (bill.paid, bill.first, bill.lines[0].name) == (False, Line(), "?")
+    coded = JsonSchema(Bill)
+    assert coded.decode(coded.encode(bill)) == bill
+    assert coded.decode(b'{"id": 7, "colour": "RED", "new": 1}') == Bill(id=7, colour="red")
+    assert repr(Line(price=1)) == "Line(name='?', price=1)"
+    assert delayline.schema.Record is schema.Record
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"id": None}, {"id": "1"}, {"id": 1, "colour": "blue"}, {"id": 1, "first": 5}, {"id": 1, "lines": [5]},
+     {"id": 1, "lines": Line()}, {"id": 1, "by_name": {1: Line()}}, {"id": 1, "paid": 1}],
+)  # fmt: skip
+def test_a_record_has_only_what_its_fields_may_be(values: dict[str, Any]) -> None:
+    """Who sets the value is told, and not who receives it."""
+    with pytest.raises(TypeError):
+        Bill(**values)
+    with pytest.raises(AttributeError):
+        Bill(id=1).colours = 2
+    with pytest.raises(TypeError):
+        schema.Integer(default="1")
+    with pytest.raises(TypeError):
+        schema.Array(5)

@@ -37,8 +37,9 @@ CLIENT_FLOORS = (
     ("subscribing",),
     ("producing", "tables"),
     ("create", "message", "options", "checks"),
+    ("schemadoor",),
     ("choices", "clock", "recurring", "schema"),
-    ("exceptions",),
+    ("exceptions", "records"),
 )
 """The rooms of the client, and the modules that are in none of them, from the top; the same holds as for rooms."""
 CLIENT_FLOOR = {room: number for number, rooms in enumerate(CLIENT_FLOORS) for room in rooms}
