@@ -20,6 +20,8 @@ DOORS = {
     "testing": Path("pipeline/testing/public.py"),
 }
 """Modules of the package that are no folder of the tree, and what they give."""
+EVERYTHING = ("delayline.pipeline.client", "everything")
+"""The module from which the first door takes its names."""
 
 
 def installed(source: str) -> str:
@@ -43,6 +45,15 @@ def installed(source: str) -> str:
     return "".join(lines)
 
 
+def exported(door: Path) -> str:
+    """A statement of the names that a door gives: a strict type checker takes over no others."""
+    statements = ast.parse(door.read_text(encoding="utf-8")).body
+    (names,) = (
+        each.value for each in statements if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "__all__"
+    )
+    return f"\n__all__ = {ast.unparse(names)}\n"
+
+
 class Build(build_py):
     """Copies the modules with the names that they have once they are installed."""
 
@@ -50,7 +61,10 @@ class Build(build_py):
         """Copy one module, then rewrite its imports."""
         built = super().build_module(module, module_file, package)
         target = Path(self.get_module_outfile(self.build_lib, package.split("."), str(module)))
-        target.write_text(installed(Path(module_file).read_text(encoding="utf-8")), encoding="utf-8")
+        text = installed(Path(module_file).read_text(encoding="utf-8"))
+        if (package, module) == EVERYTHING:
+            text += exported(DOORS["__init__"])
+        target.write_text(text, encoding="utf-8")
         return built
 
     def run(self) -> None:

@@ -40,6 +40,8 @@ delayline.create_all("warehouse")
 delayline.subscribe("warehouse", delayline.Subscription("orders", "checkout", start="earliest", tick_ms=1))
 print(delayline.send("warehouse", [delayline.OutgoingMessage("orders", b"pay", deliver_after_ms=1)]))
 print(*(f"{each.topic} {each.name}" for each in delayline.subscriptions("warehouse")))
+from delayline.pipeline.client import everything
+assert everything.__all__ == delayline.__all__, "a strict type checker takes over no other names"
 """
 
 PROGRAM = """
