@@ -164,12 +164,12 @@ def send(  # noqa: PLR0913 - a parameter is an option
     properties = options.checked(lambda _: pairs(property_ or []))("")
     from jobs.commands import send as command
     from jobs.commands.lines import Lines
-    from jobs.commands.names import warn_unheard
+    from jobs.commands.names import heard_by
     from pipeline.client.producing.inbox import Message
 
     form = Message(topic, b"", None, key, properties, deliver_at, deliver_after)
     outbox = command.Outbox(warehouse, form)
-    warn_unheard(warehouse, topic)
+    heard = heard_by(warehouse, topic)
     lines = None if payload is not None or file else Lines(_stdin())
     try:
         if lines is None:
@@ -178,9 +178,9 @@ def send(  # noqa: PLR0913 - a parameter is an option
             command.send_lines(outbox, lines)
     except BaseException:
         if outbox.sent:
-            tell(command.summary(outbox, form, as_json=as_json))
+            tell(command.summary(outbox, heard, as_json=as_json))
         raise
-    tell(command.summary(outbox, form, as_json=as_json))
+    tell(command.summary(outbox, heard, as_json=as_json))
     if lines is not None and lines.stopped_by is not None:
         if lines.left:
             echo(f"delayline: a line without its end was not sent ({lines.left} bytes)", err=True)

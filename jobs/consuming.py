@@ -129,7 +129,7 @@ def set_policy(
     **values: Any,  # noqa: ANN401 - of policies
 ) -> None:
     """Change policies; what is not named stays as it is. They count from the next batch of a running job on."""
-    from jobs.commands.names import warn_unheard
+    from jobs.commands.names import heard_by
 
     given, known = stated(values), _TOPICS if subscription is None else Policies.rows
     if no_sink:
@@ -143,7 +143,7 @@ def set_policy(
         raise typer.BadParameter(f"say one of {flags(_TOPICS.values())}, or name a subscription")
     fresh = set_some(warehouse, topic, subscription, **given)
     if subscription is None:
-        warn_unheard(warehouse, topic)
+        heard_by(warehouse, topic)
     tell(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
 
 

@@ -43,15 +43,18 @@ def with_nearest(root: str, error: SubscriptionNotFound) -> SubscriptionNotFound
     return SubscriptionNotFound(error.topic, error.subscription, nearest)
 
 
-def warn_unheard(root: str, topic: str) -> None:
-    """Warn that a topic has no subscription to get what is sent to it, unless it has one, or nobody can tell."""
+def heard_by(root: str, topic: str) -> list[str]:
+    """The subscriptions of a topic, or of its partitions, by name; warns when it has none, unless nobody can tell."""
     with suppress(PipelineError, OSError):
         # Who sends needs the lines of one topic, however many there are.
-        whose = _of_topic(topic_of(topic))
-        if not any(topic_of(each.topic) == topic_of(topic) for each in active(open_table(root, SUBSCRIPTIONS), whose)):
+        lines = active(open_table(root, SUBSCRIPTIONS), _of_topic(topic_of(topic)))
+        names = sorted({each.name for each in lines if topic_of(each.topic) == topic_of(topic)})
+        if not names:
             nearest = _nearest(topic, (topic_of(each.topic) for each in subscriptions(root)))
             hint = "" if nearest is None else f"; did you mean {printable(nearest)!r}?"
             echo(f"delayline: topic {printable(topic)!r} has no subscription yet{hint}", err=True)
+        return names
+    return []
 
 
 def _known(root: str) -> set[Name]:

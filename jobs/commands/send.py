@@ -1,17 +1,24 @@
 """`delayline send`: messages from the command line, from files or from stdin into the inbox."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from jobs.commands.durations import UNITS_MS, spell
 from jobs.commands.jsonform import json_line, record
 from jobs.commands.times import spoken
+from pipeline.client.exceptions import InvalidMessage
 from pipeline.client.producing.inbox import Message, checker, drawn_name, send
+from pipeline.client.subscribing.policysetting import topic_policies
 from pipeline.config.errors import PipelineError
+from pipeline.config.printed import printable
+from pipeline.subscriptions.policies import TopicPolicies
 
+_NAMED = 3
+"""So many subscriptions are named."""
 _MESSAGES, _BYTES = 50_000, 16 * 1024 * 1024
 """One commit takes up to so many messages and bytes: long input is sent as it comes, in bounded memory."""
 
@@ -27,7 +34,8 @@ class Outbox:
     def __init__(self, root: str, form: Message) -> None:
         self.producer_name, self.sent = drawn_name(), 0
         self._root, self._check = root, checker(root)
-        self._form = replace(form, producer_name=self.producer_name)
+        self._form, self._policies = replace(form, producer_name=self.producer_name), _policies_of(root, form.topic)
+        self._first: Message | None = None
         self._gathered, self._bytes = list[Message](), 0
 
     def take(self, payload: bytes, read_at: datetime) -> None:
@@ -35,13 +43,41 @@ class Outbox:
 
         Raises:
             MessageTooBig: the job takes no such payload. It was not gathered.
-            InvalidMessage: the same of its delay.
+            InvalidMessage: the same of its delay, or the topic takes no such delay.
         """
         number = self.sent + len(self._gathered)
         message = replace(self._form, payload=payload, publish_time=read_at, sequence_id=number)
         self._check(message)
+        self._check_delay(message)
+        self._first = self._first or message
         self._gathered.append(message)
         self._bytes += len(payload)
+
+    def _check_delay(self, message: Message) -> None:
+        """Refuse what ingest would: the policies of the topic count for it, too."""
+        delay_ms, most = message.deliver_after_ms or message.delay_ms, self._policies.max_delay_ms
+        if most is not None and delay_ms > most and self._policies.fixed_delay_ms is None:
+            raise InvalidMessage("delay", delay_ms, f"{most} ms at most, by the policy max_delay_ms of the topic")
+
+    def times(self) -> Iterator[str]:
+        """What was asked for, as it was understood, and when a single message comes."""
+        after_ms, at = self._form.deliver_after_ms, self._form.deliver_at
+        due = self._due()
+        if after_ms is not None:
+            yield f"to come after {spell(after_ms) if after_ms >= UNITS_MS['s'] else f'{after_ms}ms'}"
+        elif at is not None:
+            yield f"to come at {spoken(at)}"
+        if due is not None and due != at:
+            floor = self._policies.fixed_delay_ms or self._policies.min_delay_ms
+            yield f"due {spoken(due)}{'' if floor is None else ' by the policies of the topic'}"
+
+    def record(self) -> dict[str, object]:
+        """The same for scripts."""
+        times = {"deliver_at": self._form.deliver_at, "due_time": self._due()}
+        return record(**{name: each for name, each in times.items() if each is not None})
+
+    def _due(self) -> datetime | None:
+        return None if self._first is None or self.sent != 1 else _due(self._first, self._policies)
 
     @property
     def is_full(self) -> bool:
@@ -94,16 +130,30 @@ def payloads(text: str | None, files: list[Path]) -> Iterator[bytes]:
         yield from (file.read_bytes() for file in files)
 
 
-def summary(outbox: Outbox, form: Message, *, as_json: bool) -> str:
-    """How many were sent, their ids, and when they come, if a time was asked for."""
+def summary(outbox: Outbox, heard: Sequence[str], *, as_json: bool) -> str:
+    """How many were sent, their ids, when they come, if a time was asked for, and for which subscriptions."""
     ids = [f"{outbox.producer_name}:{number}" for number in sorted({0, outbox.sent - 1}) if number >= 0]
     if as_json:
-        more = {} if form.deliver_at is None else record(deliver_at=form.deliver_at)
-        return json_line({"sent": outbox.sent, "message_ids": ids} | more)
+        return json_line({"sent": outbox.sent, "message_ids": ids, "subscriptions": heard} | outbox.record())
     sent = f"{outbox.sent} sent{' as ' if ids else ''}{' to '.join(ids)}"
-    if form.deliver_at is not None:
-        return f"{sent}, to come at {spoken(form.deliver_at)}"
-    after_ms = form.deliver_after_ms
-    if after_ms is None:
-        return sent
-    return f"{sent}, to come after {spell(after_ms) if after_ms >= UNITS_MS['s'] else f'{after_ms}ms'}"
+    names = [printable(each) for each in heard[:_NAMED]]
+    names += [f"{len(heard) - _NAMED:,} more"] if len(heard) > _NAMED else []
+    return ", ".join([sent, *outbox.times(), *([f"for {', '.join(names)}"] if names and ids else [])])
+
+
+def _policies_of(root: str, topic: str) -> TopicPolicies:
+    """The policies of a topic; none where nobody can tell."""
+    with suppress(PipelineError, OSError):
+        return topic_policies(root, topic)
+    return TopicPolicies()
+
+
+def _due(message: Message, policies: TopicPolicies) -> datetime | None:
+    """When ingest lets a message be due; None: at once, or rounded as the topic asks for."""
+    if policies.precision != TopicPolicies().precision or message.publish_time is None:
+        return None
+    fixed = policies.fixed_delay_ms
+    delays = [fixed] if fixed is not None else [message.deliver_after_ms, policies.min_delay_ms]
+    times = [message.publish_time + timedelta(milliseconds=each) for each in delays if each is not None]
+    times += [message.deliver_at] if fixed is None and message.deliver_at is not None else []
+    return max(message.publish_time, *times) if times else None

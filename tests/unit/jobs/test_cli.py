@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +26,9 @@ from jobs.commands import send as sending
 from jobs.commands.pending import report
 from jobs.commands.receive import as_json as delivery_json
 from jobs.commands.receive import line
+from jobs.commands.times import iso_text
 from pipeline.client.insight.pending import Backlog, Pending
+from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.client.tables.deliveries import Delivery
 from pipeline.delta.deltars import append, open_table, rows_of
@@ -71,7 +73,10 @@ def test_a_payload_goes_out_with_all_its_options(root: str) -> None:
     result = run("send", "-w", root, "-t", "t", "hello", *options)
     (row,) = inbox(root)
     named = f"{row['producer_name']}:{row['sequence_id']}"
-    assert (result.exit_code, result.stdout) == (0, f"1 sent as {named}, to come at 2026-03-01T12:00:00.000Z\n")
+    assert result.exit_code == 0
+    # What was to come in the past is due when it is sent.
+    due = iso_text(row["publish_time"])
+    assert result.stdout == f"1 sent as {named}, to come at 2026-03-01T12:00:00.000Z, due {due}\n"
     assert (row["payload"], row["message_key"], row["properties"]) == (b"hello", "k", [("a", "b"), ("c", "d")])
     assert (row["deliver_at"], row["deliver_after_ms"]) == (NOON, None)
     assert row["publish_time"] is not None
@@ -93,10 +98,29 @@ def test_each_line_of_stdin_is_a_message(root: str) -> None:
     result = run("send", "-w", root, "-t", "t", "--deliver-after", "5m", "--json", stdin=b" one \r\n\n\xff\nlast")
     found = json.loads(result.stdout)
     (name,) = {row["producer_name"] for row in inbox(root)}
-    assert (result.exit_code, found) == (0, {"sent": 4, "message_ids": [f"{name}:0", f"{name}:3"]})
+    assert (result.exit_code, found) == (0, {"sent": 4, "message_ids": [f"{name}:0", f"{name}:3"], "subscriptions": []})
     assert [(row["payload"], row["deliver_after_ms"]) for row in inbox(root)] == [
         (payload, 300_000) for payload in (b"", b" one ", b"last", b"\xff")
     ]
+
+
+def test_who_sends_learns_when_it_comes_and_who_gets_it(root: str) -> None:
+    """By the policies of the topic, too; several messages have several times."""
+    for name in ("e", "d", "c", "b"):
+        subscribe(root, Subscription("t", name))
+    said = run("send", "-w", root, "-t", "t", "--deliver-after", "1d12h", "x").stdout
+    (row,) = inbox(root)
+    due = iso_text(row["publish_time"] + timedelta(hours=36))
+    assert said.endswith(f", to come after 1d 12h, due {due}, for b, c, d, 1 more\n")
+    assert "due" not in run("send", "-w", root, "-t", "t", "--deliver-after", "1h", stdin=b"1\n2\n").stdout
+    set_policy(root, "t", min_delay_ms=5_000, max_delay_ms=60_000)
+    assert " by the policies of the topic, for b" in run("send", "-w", root, "-t", "t", "x").stdout
+    found = json.loads(run("send", "-w", root, "-t", "t", "--deliver-after", "10s", "x", "--json").stdout)
+    assert (found["subscriptions"], "due_time" in found) == (["b", "c", "d", "e"], True)
+    refused = run("send", "-w", root, "-t", "t", "--deliver-after", "2m", "x")
+    assert (refused.exit_code, "60000 ms at most, by the policy max_delay_ms" in refused.stderr) == (1, True)
+    set_policy(root, "t", min_delay_ms=None, fixed_delay_ms=50_000)
+    assert run("send", "-w", root, "-t", "t", "--deliver-after", "2m", "x").exit_code == 0
 
 
 def test_each_file_is_a_message(root: str, tmp_path: Path) -> None:
