@@ -321,9 +321,10 @@ class Message:
 
     def value(self) -> Any:  # noqa: ANN401 - what the schema gives
         """The content, decoded by the schema. What was sent as None is None, or empty bytes without a schema."""
-        if self.has_null_value() and not isinstance(self._schema, BytesSchema):
-            return None
-        return self._schema.decode(self.data())
+        payload = self._window.payloads[self._number]
+        if payload is not None:
+            return self._schema.decode(payload)
+        return b"" if isinstance(self._schema, BytesSchema) else None
 
     def properties(self) -> dict[str, str | None]:
         """What the sender set, less the two names by which event time and ordering key travel."""

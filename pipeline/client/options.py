@@ -122,9 +122,10 @@ def refuse(refused: Refused, given: Mapping[str, object], known: Container[str] 
         TypeError: the reference has no option of that name either.
         InvalidConfiguration: it has, and the value is not the one that changes nothing, or is of another kind.
     """
-    check_kinds(**given)
     for name, value in given.items():
         if name in known:
+            if name in _KINDS:
+                check_kinds(**{name: value})
             continue
         if name not in refused:
             message = f"there is no option {name!r}"

@@ -46,6 +46,7 @@ assert everything.__all__ == delayline.__all__, "a strict type checker takes ove
 
 PROGRAM = """
 import delayline
+import delayline.schema
 
 with delayline.Client("warehouse") as client:
     sent: delayline.MessageId = client.create_producer("orders").send(b"pay")
