@@ -56,7 +56,7 @@ class Outbox:
     def _check_delay(self, message: Message) -> None:
         """Refuse what ingest would: the policies of the topic count for it, too."""
         delay_ms, most = message.deliver_after_ms or message.delay_ms, self._policies.max_delay_ms
-        if most is not None and delay_ms > most and self._policies.fixed_delay_ms is None:
+        if most is not None and delay_ms > most:
             raise InvalidMessage("delay", delay_ms, f"{most} ms at most, by the policy max_delay_ms of the topic")
 
     def times(self) -> Iterator[str]:
