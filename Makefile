@@ -15,6 +15,7 @@ UV := $(VENV)/bin/uv
 STORED := --config-settings=--build-option=--compression=stored
 CORE := $(VENV)/.core.stamp
 FULL := $(VENV)/.full.stamp
+SITE := $(VENV)/.site.stamp
 
 # PYTHON=... names the interpreter to build .venv with; without it the first suitable one is taken.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
@@ -81,11 +82,17 @@ $(FULL): requirements/all.lock $(CORE)
 	$(call install,--no-build-isolation $(STORED) -r requirements/all.lock)
 	@touch $@
 
+$(SITE): requirements/site.lock $(FULL)
+	@echo "Installing requirements/site.lock"
+	$(call install,-r requirements/site.lock)
+	@touch $@
+
 .PHONY: lock
 lock: $(FULL) ## Write the lock files again after a change of pyproject.toml (UPGRADE=1 takes newer versions)
 	$(UV) pip compile pyproject.toml --all-extras -o requirements/all.lock $(LOCK_FLAGS)
 	$(UV) pip compile pyproject.toml --extra test --extra lint --extra build -o requirements/core.lock $(LOCK_FLAGS) -c requirements/all.lock
 	$(UV) pip compile --group install -o requirements/uv.lock $(LOCK_FLAGS)
+	$(UV) pip compile --group site -o requirements/site.lock $(LOCK_FLAGS) -c requirements/all.lock
 	$(PY) -m tests.support.jars lock
 
 # One lock for all systems and Pythons, with hashes and without addresses.
@@ -132,7 +139,7 @@ soak: java $(FULL) ## Run the long tests: kill -9, parked messages, an outage, t
 	HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m "hypothesis and not soak" tests/unit
 
 .PHONY: check
-check: java lint types test ## What CI runs: lint, types and `make test`; fails without Java
+check: java lint types site test ## What CI runs: lint, types, pages and `make test`; fails without Java
 
 .PHONY: java
 java:
@@ -190,6 +197,13 @@ bench-live: java $(FULL) ## Measure lateness, release and idling on the wall clo
 docs: $(FULL) ## Write docs/settings.md and the tables of docs/policies.md from the code
 	$(PY) -m tests.support.settings_page
 	$(PY) -m tests.support.policies_page
+
+# The page of the API is made of the package as it is installed.
+.PHONY: site
+site: $(SITE) ## Build the pages into build/site, with search; a link that leads nowhere fails
+	@rm -rf build/site build/package && $(PY) setup.py -q build --build-base build/package >/dev/null
+	@PYTHONPATH=build/package/lib $(PY) -m sphinx -q -W -c docs/site -b html -d build/doctrees docs build/site
+	@rm -rf build/package && echo "build/site/index.html"
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # What spark-submit may be given to run.
