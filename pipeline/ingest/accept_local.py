@@ -80,7 +80,8 @@ class LocalBatch:
         accepted, refused = classified.filter(good), classified.filter(pc.invert(good))
         due = longs(accepted, "due_ms")
         segments = frozenset(np.unique(due[due >= terms.load_until] // terms.segment_ms).tolist())
-        counts = Counts(accepted.num_rows, refused.num_rows, segments, int((due < terms.express).sum()))
+        reasons = {row["values"]: row["counts"] for row in pc.value_counts(refused.column("reason")).to_pylist()}
+        counts = Counts(accepted.num_rows, reasons, segments, int((due < terms.express).sum()))
         return cls(terms, accepted, refused, inbox.texts, counts)
 
     def messages(self, settings: Settings) -> Iterator[pa.Table]:

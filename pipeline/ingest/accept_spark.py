@@ -98,12 +98,13 @@ def _verdict(terms: Terms) -> Column:
 
 
 def _count(small: DataFrame, terms: Terms) -> Counts:
-    """One job that materialises the batch and tells what is in it."""
+    """One job that materialises the batch and tells what is in it; another one if something is rejected."""
     accepted = F.col("reason").isNull()
     segment = F.when(accepted & F.col("parked"), F.floor(F.col("due_ms") / F.lit(terms.segment_ms)))
     express = F.count_if(accepted & (F.col("due_ms") < terms.express))
     row = small.agg(F.count_if(accepted), F.count_if(~accepted), F.collect_set(segment), express).collect()[0]
-    return Counts(row[0], row[1], frozenset(row[2]), row[3])
+    reasons = small.where(~accepted).groupBy("reason").count().collect() if row[1] else []
+    return Counts(row[0], {each[0]: each[1] for each in reasons}, frozenset(row[2]), row[3])
 
 
 def message_rows(numbered: DataFrame, terms: Terms) -> DataFrame:

@@ -41,6 +41,7 @@ from pipeline.ingest.core.terms import Counts, Terms
 from pipeline.ingest.expressgate import ExpressGate
 from pipeline.ingest.inboxcolumns import check_columns
 from pipeline.ingest.plan import Plan
+from pipeline.ingest.refusals import say_refused
 from pipeline.ingest.segments import (
     BACKFILL,
     EXPRESS,
@@ -239,6 +240,7 @@ class Ingest:
         counts = batch.counts
         if counts.accepted or counts.rejected:
             self._observe("ingest.counted", commits.number)
+            say_refused(counts)
             plan = self._write_messages(batch, plan, commits)
         memory = self._recall(plan)
         if commits.note(SEGMENTS) is not None:

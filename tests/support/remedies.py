@@ -211,6 +211,8 @@ _SINK = "unit/sinks/test_loop.py::"
 LINES: Mapping[str, Tests] = {
     "inbox: columns that are not read: ...": _COLUMN,
     "stage ingest is started again: its source has other columns now": _COLUMN,
+    "inbox: messages are refused, by reason: N REASON": "unit/ingest/test_refusals.py::"
+    "test_what_is_refused_is_said_while_it_happens",
     "stage S is started again: a Python worker did not start in time": "unit/service/test_restarts.py::"
     "test_a_worker_that_did_not_start_in_time_is_tried_again",
     "the store does not answer, and is asked again: ...": "unit/jobs/test_receive.py::"

@@ -1,6 +1,7 @@
 """What a batch of ingest is decided by, and what it comes to."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pipeline.config.settings import LAST_INSTANT_MS, MINUTE_MS, Settings
 from pipeline.subscriptions.lines import NO_POLICIES, Topics
@@ -38,12 +39,20 @@ class Terms:
 
 @dataclass(frozen=True)
 class Counts:
-    """What a batch holds; `parked` are the segments (by number) of what is parked, `express` is how many go express."""
+    """What a batch holds; `parked` are the segments (by number) of what is parked, `express` is how many go express.
+
+    `reasons` is how many are rejected, by reason.
+    """
 
     accepted: int = 0
-    rejected: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
     parked: frozenset[int] = frozenset()
     express: int = 0
+
+    @property
+    def rejected(self) -> int:
+        """How many are rejected."""
+        return sum(self.reasons.values())
 
 
 def ledgers(count: int, entries: int) -> int:

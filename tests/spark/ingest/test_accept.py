@@ -62,7 +62,7 @@ def test_a_rejected_row_keeps_what_was_sent(spark: SparkSession) -> None:
     lines = refusals([Subscription("t", "s", -1, earliest=False)])
     sent = {"deliver_after_ms": -5, "payload": b"p", "properties": [("a", None)], "deliver_at": None}
     for batch in batches(spark, [sent, {}]):
-        assert (batch.counts.accepted, batch.counts.rejected) == (1, 1)
+        assert (batch.counts.accepted, batch.counts.reasons) == (1, {"negative_delay": 1})
         row, line = written(batch.rejected(lines), REJECTED_INGEST)
         assert (row["reason"], row["batch_id"], row["deliver_after_ms"]) == ("negative_delay", 8, -5)
         assert (row["topic"], row["payload"], row["deliver_at"], row["properties"]) == ("t", b"p", None, [("a", None)])
@@ -80,6 +80,6 @@ def test_rows_of_the_log_say_when_they_are_due_and_what_is_parked(spark: SparkSe
         {"ledger_id": 5, "entry_id": 2, "deliver_at": T0 + 5, "due_time": T0 + 5, "parked": True, "batch_id": 8},
     )
     for batch in batches(spark, rows):
-        assert batch.counts == Counts(3, 0, frozenset({(T0 + 5) // SEGMENT_MS}), express=1)
+        assert batch.counts == Counts(3, {}, frozenset({(T0 + 5) // SEGMENT_MS}), express=1)
         found = written(batch.messages(Settings()), MESSAGES)
         assert found == wanted.toArrow().cast(arrow_schema(MESSAGES.schema)).to_pylist()
