@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from jobs.commands.times import spoken
 from jobs.commands.values import iso
 from pipeline.client.commanding.commands import Command
 from pipeline.client.commanding.outcomes import Outcome
@@ -27,7 +28,7 @@ def report(topic: str, found: Command, *, dry: bool) -> Iterator[str]:
     if chosen.first_due is not None and chosen.last_due is not None:
         yield f"first due {iso(chosen.first_due)}, last due {iso(chosen.last_due)}"
     if found.first_then is not None and found.last_then is not None:
-        yield f"then first due {iso(found.first_then)}, last due {iso(found.last_then)}"
+        yield f"then first due {spoken(found.first_then)}, last due {spoken(found.last_then)}"
     for each in chosen.examples:
         key = "" if each.key is None else f" [{printable(each.key)}]"
         ledger, entry = each.position

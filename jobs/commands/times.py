@@ -54,8 +54,9 @@ def iso_text(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def spoken(time: datetime) -> str:
-    """An instant for people: in UTC, and as the clock of this machine shows it when that is another one."""
+def spoken(when: datetime | int) -> str:
+    """An instant (ms UTC, if a number) for people: in UTC, and as the clock of this machine shows it, if not alike."""
+    time = datetime.fromtimestamp(when / 1_000, UTC) if isinstance(when, int) else when
     text, here = iso_text(time), time.astimezone()
     return text if not here.utcoffset() else f"{text} ({here:%Y-%m-%d %H:%M:%S} {here.tzname()})"
 

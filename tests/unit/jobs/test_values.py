@@ -110,6 +110,7 @@ def test_the_zone_of_the_machine_is_one_by_its_rules(monkeypatch: pytest.MonkeyP
     assert times.instant("2026-12-01 12:00 local", NOW).hour == 11
     time.tzset()
     shown = times.spoken(NOW)
+    assert times.spoken(round(NOW.timestamp() * 1_000)) == shown
     monkeypatch.undo()
     time.tzset()
     assert shown == "2026-11-27T22:30:00.000Z (2026-11-27 23:30:00 CET)"
