@@ -15,7 +15,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from jobs import commanding, consuming, importing, insight
+from jobs import commanding, configuring, consuming, importing, insight
 from jobs.commands import options
 from jobs.commands.durations import UNITS_MS
 from jobs.commands.extras import need
@@ -229,18 +229,19 @@ def doctor(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
 @app.command()
 def run(
     warehouse: Warehouse,
-    profile: Annotated[
-        Path | None,
-        typer.Option("--profile", exists=True, dir_okay=False, help="A TOML file as in conf/.", show_default="local"),
-    ] = None,
+    profile: options.Profile = None,
     *,
+    stated_settings: options.Set = None,
+    metrics_port: options.MetricsPort = None,
     make: Annotated[bool, typer.Option("--init", help="Make the warehouse if it is not there.")] = False,
 ) -> None:
     """Run all stages here, on the live clock, until Ctrl-C, SIGTERM or `delayline stop`. Needs Java 17."""
     need("spark")
     from jobs.commands import run as command
+    from jobs.commands.profiles import profile_from
 
-    command.run(warehouse, profile or command.PROFILE, _stamped, make=make)
+    chosen = profile_from(profile, stated_settings or [], metrics_port)
+    command.run(warehouse, chosen, _stamped, make=make)
 
 
 @app.command()
@@ -255,7 +256,9 @@ def replay(
     first: Annotated[datetime, options.time("--from", "The first instant")],
     last: Annotated[datetime, options.time("--to", "The last instant")],
     step: Annotated[int, options.duration("--step", "From one instant to the next")],
+    profile: options.Profile = None,
     *,
+    stated_settings: options.Set = None,
     as_json: AsJson = False,
 ) -> None:
     """Replay messages under the virtual clock, as fast as it goes. Needs Java 17.
@@ -265,11 +268,12 @@ def replay(
     """
     need("spark")
     from jobs.commands import replay as command
-    from jobs.commands.run import PROFILE
+    from jobs.commands.profiles import profile_from
     from pipeline.service.replay import ReplayClock
 
     course = ReplayClock(int(first.timestamp() * 1_000), int(last.timestamp() * 1_000), step)
-    command.run(command.Choices(warehouse, source, course, PROFILE, as_json), echo, _stamped)
+    chosen = profile_from(profile, stated_settings or [])
+    command.run(command.Choices(warehouse, source, course, chosen, as_json), echo, _stamped)
 
 
 @app.command()
@@ -327,6 +331,7 @@ app.add_typer(consuming.app)
 app.add_typer(commanding.app)
 app.add_typer(insight.app)
 app.add_typer(importing.app, name="import")
+app.add_typer(configuring.app)
 
 
 def _stdin() -> BinaryIO:

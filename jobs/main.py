@@ -132,7 +132,7 @@ def _with_given(spark: SparkSession, profile: Profile) -> Profile:
     if given is None:
         return profile
     machine = replace(profile.machine, partitions=int(given))
-    return replace(profile, machine=machine, stated=profile.stated | {"session.partitions"})
+    return replace(profile, machine=machine, origins={**profile.origins, "session.partitions": "spark-submit"})
 
 
 class _Ask:

@@ -69,6 +69,23 @@ AnyTopic = Annotated[
     str | None, typer.Option("--topic", "-t", metavar="TEXT", parser=plain_topic, help="Only this topic.")
 ]
 AnySubscription = Annotated[str | None, typer.Option("--subscription", "-s", help="Only this subscription.")]
+Profile = Annotated[
+    Path | None,
+    typer.Option(
+        "--profile",
+        exists=True,
+        dir_okay=False,
+        help="A TOML file; it is laid over conf/local.toml.",
+        show_default=False,
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting, as settings.driver_rows=0. Repeatable."),
+]
+MetricsPort = Annotated[
+    int | None, typer.Option("--metrics-port", min=1, max=65_535, help="Serve metrics for Prometheus at this port.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Key = Annotated[str | None, typer.Option("--key", "-k", help="Messages with this key.")]
 Where = Annotated[

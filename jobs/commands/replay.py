@@ -17,7 +17,7 @@ from jobs.commands.spark import session
 from jobs.commands.values import iso
 from pipeline.client.create import create_all
 from pipeline.config.errors import PipelineError
-from pipeline.config.profiles import read_profile
+from pipeline.config.profiles import Profile
 from pipeline.config.settings import Settings, VirtualClock
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.replay import ReplayClock, replay
@@ -42,7 +42,7 @@ class Choices:
     root: str
     source: str
     course: ReplayClock
-    profile: Path
+    profile: Profile
     as_json: bool
 
 
@@ -55,8 +55,7 @@ def run(choices: Choices, echo: Callable[[str], None], note: Callable[[str], Non
     """
     form_of(choices.source)
     create_all(choices.root)
-    profile = read_profile(choices.profile)
-    profile = replace(profile, options=replace(profile.options, clock=VirtualClock()))
+    profile = replace(choices.profile, options=replace(choices.profile.options, clock=VirtualClock()))
     start = time.monotonic()
     with session("delayline replay", profile.machine, choices.root, choices.source) as spark:
         profile = sized(Warehouse(choices.root, spark), profile, note)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from jobs.commands.durations import spell
 from jobs.commands.failures import one_line, storage
@@ -11,7 +10,7 @@ from jobs.commands.sizes import sized
 from jobs.commands.spark import session
 from pipeline.client.create import create_all
 from pipeline.config.errors import PipelineError
-from pipeline.config.profiles import read_profile
+from pipeline.config.profiles import Profile
 from pipeline.config.settings import QUIET_VERSIONS, Upkeep
 from pipeline.config.stages import ALL_STAGES
 from pipeline.delta.deltars import open_table
@@ -21,12 +20,10 @@ from pipeline.service.run import start_all
 from pipeline.service.signals import shield_jvm, stop_signals, stops_start
 from pipeline.service.stopfile import StopFile
 from pipeline.service.warmup import first_batches, warmed
-from pipeline.service.watch.process import reporting, watched
+from pipeline.service.watch.process import check_port, reporting, watched
 from pipeline.sources.running import packages
 from pipeline.storage.locks import StageLock, unlocked
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, TABLES
-
-PROFILE = Path(__file__).resolve().parents[2] / "conf" / "local.toml"
 
 
 class StageFailed(PipelineError):
@@ -63,20 +60,20 @@ class Counts:
         )
 
 
-def run(root: str, profile: Path, echo: Callable[[str], None], *, make: bool = False) -> None:
+def run(root: str, profile: Profile, echo: Callable[[str], None], *, make: bool = False) -> None:
     """Run all stages until a signal or a stop file asks for the end; they end between two batches.
 
     The signals are SIGTERM, SIGINT and SIGHUP, to this process or to all of its process group.
 
     Args:
         root: the warehouse.
-        profile: a file of settings.
+        profile: the settings.
         echo: says how it goes.
         make: make the warehouse if it is not there.
 
     Raises:
         NoWarehouse: the folder is none, and none is to be made.
-        BadSetting: the profile holds an unknown key, or a value outside its range.
+        BadSetting: the port of metrics is taken.
         BrokenVersion: the newest version of a table is empty or cut short.
         NoJava, NoSession: Spark did not start.
         StageRunning, ForeignOwner: another process runs a stage, or another checkpoint wrote its tables.
@@ -95,8 +92,8 @@ def run(root: str, profile: Path, echo: Callable[[str], None], *, make: bool = F
         raise StorageFailed(what, error) from error
 
 
-def _run(root: str, profile: Path, echo: Callable[[str], None], *, make: bool) -> None:
-    chosen = read_profile(profile)
+def _run(root: str, chosen: Profile, echo: Callable[[str], None], *, make: bool) -> None:
+    check_port(chosen.watching)
     if not make:
         # Of a mistyped name a new warehouse would be made, in which nothing ever comes.
         open_table(root, INBOX)

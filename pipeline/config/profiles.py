@@ -1,10 +1,10 @@
-"""Profiles: what a start needs, from a TOML file. A name that is not known is refused, not ignored.
+"""Profiles: what a start needs, from TOML files, each laid over the one before. A name that is not known is refused.
 
 What a profile does not state, and what follows from rate and machine, is chosen where it meets a warehouse (`fitted`).
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,21 +26,29 @@ _UPKEEP = {
 }
 """Keys of `run`, and what they are called in `Upkeep`."""
 T = TypeVar("T", Settings, LiveClock, Machine)
+Layer = tuple[str, Mapping[str, Any]]
+"""Where some settings stand, for people; and their tables, as TOML has them."""
+_FORM = "SECTION.NAME=VALUE, as in settings.driver_rows=0"
 
 
 @dataclass(frozen=True)
 class Profile:
     """The session of a local start, the options of the stages, and how they may be watched.
 
-    `stated` has the names that the file has, as `section.name`: their values are not chosen. `sources` are followed
-    beside the stages.
+    `origins` says of each name that is stated, as `section.name`, where it stands: these values are not chosen.
+    `sources` are followed beside the stages.
     """
 
     machine: Machine
     options: Options
     watching: Watching = field(default_factory=Watching)
-    stated: frozenset[str] = frozenset()
+    origins: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[Source, ...] = ()
+
+    @property
+    def stated(self) -> frozenset[str]:
+        """The names whose values are not chosen."""
+        return frozenset(self.origins)
 
 
 def read_profile(path: Path) -> Profile:
@@ -51,20 +59,87 @@ def read_profile(path: Path) -> Profile:
         OSError: the file cannot be read.
         tomllib.TOMLDecodeError: it is not TOML.
     """
-    file: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    _known("profile", file, {"session", "run", "settings", "clock", "source"})
-    for name, values in file.items():
-        if not isinstance(values, dict):
-            raise BadSetting(name, values, f"a table: [{name}]")
+    return profile_of(file_layer(path))
+
+
+def file_layer(path: Path) -> Layer:
+    """The settings of a file.
+
+    Raises:
+        OSError: the file cannot be read.
+        tomllib.TOMLDecodeError: it is not TOML.
+    """
+    return path.name, tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def stated_layer(where: str, texts: Sequence[str]) -> Layer:
+    """Settings from texts `SECTION.NAME=VALUE`; a value is as in TOML, and a text where that is no TOML.
+
+    Raises:
+        BadSetting: a text has another form.
+    """
+    tables = dict[str, Any]()
+    for text in texts:
+        name, sign, value = text.partition("=")
+        *sections, key = (each.strip() for each in name.split("."))
+        if not (sign and sections and all((*sections, key))):
+            raise BadSetting(where, text, _FORM)
+        table = tables
+        for section in sections:
+            table = table.setdefault(section, {})
+        try:
+            table[key] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            table[key] = value.strip()
+    return where, tables
+
+
+def profile_of(*layers: Layer) -> Profile:
+    """The profile that some layers come to: of each name the last value counts.
+
+    Raises:
+        BadSetting: as for `read_profile`.
+    """
+    file, origins = dict[str, dict[str, Any]](), dict[str, str]()
+    for where, tables in layers:
+        _known("profile", tables, {"session", "run", "settings", "clock", "source"})
+        for section, values in tables.items():
+            if not isinstance(values, Mapping):
+                raise BadSetting(section, values, f"a table: [{section}]")
+            for name, value in values.items():
+                under = file.setdefault(section, {})
+                # A source is a table of its own.
+                both = isinstance(value, Mapping) and isinstance(under.get(name), Mapping)
+                under[name] = {**under[name], **value} if both else value
+                origins[f"{section}.{name}"] = where
     run = file.get("run", {})
     _known("run", run, {"trigger", *_WATCHED, *_UPKEEP})
     clock = _made(LiveClock, "clock", file.get("clock", {}))
     settings = _made(Settings, "settings", file.get("settings", {}))
     options = Options(clock, settings, run.get("trigger"), _upkeep(run))
     watching = Watching(**{name: run[name] for name in _WATCHED if name in run})
-    stated = frozenset(f"{section}.{name}" for section, values in file.items() for name in values)
     machine, sources = _made(Machine, "session", file.get("session", {})), sources_of(file.get("source", {}))
-    return Profile(machine, options, watching, stated, sources)
+    return Profile(machine, options, watching, origins, sources)
+
+
+def values(profile: Profile) -> Iterator[tuple[str, Any]]:
+    """All settings by name, as `section.name`; None: it is not set."""
+    options, upkeep = profile.options, profile.options.upkeep
+    for each in fields(Machine):
+        yield f"session.{each.name}", getattr(profile.machine, each.name)
+    yield "run.trigger", options.trigger
+    for key, name in _UPKEEP.items():
+        yield f"run.{key}", (0 if key == "maintain_ms" else None) if upkeep is None else getattr(upkeep, name)
+    for name in _WATCHED:
+        yield f"run.{name}", getattr(profile.watching, name)
+    for section, held in (("settings", options.settings), ("clock", options.clock)):
+        for each in fields(held):
+            yield f"{section}.{each.name}", getattr(held, each.name)
+    for source in profile.sources:
+        for each in fields(source):
+            value = getattr(source, each.name)
+            if each.name != "name" and value != each.default:
+                yield source.field(each.name), value
 
 
 def fitted(profile: Profile, place: SizingInputs) -> tuple[Profile, list[Choice]]:
@@ -81,8 +156,13 @@ def fitted(profile: Profile, place: SizingInputs) -> tuple[Profile, list[Choice]
 
 
 def _upkeep(run: Mapping[str, Any]) -> Upkeep | None:
-    """What maintenance keeps; None without a pause between its rounds. A wrong value is named as it stands there."""
+    """What maintenance keeps; None: there is none, without a pause between its rounds, or with 0.
+
+    A wrong value is named as it stands there.
+    """
     values = {name: run[key] for key, name in _UPKEEP.items() if key in run}
+    if values.get("every_ms") == 0 and not isinstance(values["every_ms"], bool):
+        return None
     for key in _UPKEEP.keys() & run.keys():
         check(f"run.{key}", run[key], SECOND_MS if key == "maintain_ms" else MINUTE_MS, 366 * DAY_MS)
     return Upkeep(**values) if "every_ms" in values else None

@@ -99,14 +99,18 @@ def segment_ms(warehouse: Warehouse) -> int:
     return segment_ms_of(_properties(warehouse))
 
 
-def place(warehouse: Warehouse) -> SizingInputs:
-    """What the sizes of a warehouse follow from, in a session.
+def place(warehouse: Warehouse, cores: int | None = None) -> SizingInputs:
+    """What the sizes of a warehouse follow from.
+
+    Args:
+        warehouse: the warehouse.
+        cores: tasks that run at once; None: as the session has them.
 
     Raises:
         BadSetting: the warehouse states a rate that is none, or no span of its segments.
     """
-    properties, cores = _properties(warehouse), warehouse.spark.sparkContext.defaultParallelism
-    return SizingInputs(rate_of(properties), segment_ms_of(properties), cores, memory_here())
+    properties, at_once = _properties(warehouse), cores or warehouse.spark.sparkContext.defaultParallelism
+    return SizingInputs(rate_of(properties), segment_ms_of(properties), at_once, memory_here())
 
 
 def _properties(warehouse: Warehouse) -> dict[str, str]:

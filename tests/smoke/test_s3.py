@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from jobs.commands import run
+from jobs.commands.profiles import profile_from
 from jobs.commands.spark import session
 from pipeline.client.create import create_all
 from pipeline.client.producing.inbox import Message, send
@@ -120,7 +121,7 @@ def test_nothing_is_lost_while_producers_stages_and_maintenance_commit_at_once(
             user.start()
 
     try:
-        run.run(root, profile, hear)
+        run.run(root, profile_from(profile), hear)
     finally:
         race.over.set()
         user.join()

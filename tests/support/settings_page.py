@@ -35,14 +35,16 @@ _HEAD = """
 
 `make docs` writes this page from the code; do not edit it.
 
-A *profile* is a TOML file with the tables below. `delayline run --profile FILE` and the mains for spark-submit
-read one; `delayline run` without the option reads `conf/local.toml`. A name that is not known is refused. Durations are
-in milliseconds (`_ms`), sizes in bytes (`_bytes`). A change counts from the next batch on. `conf/production.toml` is an
-example with every name, and with reasons to change each of them.
+A *profile* is a TOML file with the tables below. `delayline run` and `replay` read `conf/local.toml`. What the file of
+`--profile` states is laid over that, and what `--set NAME=VALUE` states over both: `--set settings.driver_rows=0`.
+`delayline config show` prints all settings, as a profile, each with the place where it is stated; with `--warehouse`
+also what a start would choose. A main for spark-submit reads its profile alone. A name that is not known is refused.
+Durations are in milliseconds (`_ms`), sizes in bytes (`_bytes`). A change counts from the next batch on.
+`conf/production.toml` is an example with every name, and with reasons to change each of them.
 """
 _ABOUT = {
     "session": "The Spark session. Under spark-submit only `partitions` counts; spark-submit brings the rest.",
-    "run": "The job around the stages: pauses, maintenance, watching. Without `maintain_ms` it does no maintenance.",
+    "run": "The job around the stages. Without `maintain_ms`, or with 0, it does no maintenance.",
     "settings": "Sizes and limits of the stages.",
     "clock": "The live clock.",
 }

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from socket import AF_INET, AF_INET6, SO_REUSEADDR, SOL_SOCKET, socket
 from threading import Event
 
 from deltalake.exceptions import DeltaError
@@ -76,6 +77,28 @@ class Watcher(Metrics):
         self.board.waiting(count, next_due_ms)
 
 
+def check_port(options: Watching) -> None:
+    """Find out in a moment, and not after Spark's start, that the port of metrics is taken.
+
+    Raises:
+        BadSetting: it is, or the address is none of this machine.
+    """
+    if options.metrics_port is None:
+        return
+    family = AF_INET6 if ":" in options.metrics_address else AF_INET
+    with socket(family) as door:
+        # As the server does: what an earlier process left behind is no hindrance.
+        door.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+        try:
+            door.bind((options.metrics_address, options.metrics_port))
+        except OSError as error:
+            raise _taken(options.metrics_port, error) from error
+
+
+def _taken(port: int, error: OSError) -> BadSetting:
+    return BadSetting("run.metrics_port", port, f"a free port ({error.strerror})")
+
+
 @contextmanager
 def watched(spark: SparkSession, root: str, options: Watching, *, counted: bool = False) -> Iterator[Watcher]:
     """Watch the stages that are started in the block, with what it gives as their `Options.watch`.
@@ -105,7 +128,7 @@ def _served(watcher: Watcher, port: int, address: str) -> Iterator[None]:
     try:
         server, thread = start_http_server(port, address, watcher.registry)
     except OSError as error:
-        raise BadSetting("run.metrics_port", port, f"a free port ({error.strerror})") from error
+        raise _taken(port, error) from error
     try:
         yield
     finally:

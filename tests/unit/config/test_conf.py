@@ -6,13 +6,15 @@ import re
 import tomllib
 from dataclasses import fields, replace
 from pathlib import Path
+from socket import socket
 
 import pytest
 
 pytest.importorskip("pyspark", reason="profiles are read by the stages, which need requirements/all.lock")
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
-from jobs.commands import run
+from jobs.commands.profiles import PROFILE, profile_from, shown
+from jobs.commands.profiles import lines as shown_lines
 from jobs.commands.sizes import lines
 from jobs.commands.spark import LOG4J
 from pipeline.config.errors import BadSetting
@@ -21,6 +23,7 @@ from pipeline.config.profiles import Profile, fitted, read_profile
 from pipeline.config.session import CORRECTNESS, COST, SOCKETS, Machine
 from pipeline.config.settings import DAY_MS, HOUR_MS, MINUTE_MS, LiveClock, Settings, Upkeep
 from pipeline.config.sizing import SizingInputs, cores_here
+from pipeline.service.watch.process import check_port
 from tests.support.modules import ROOT
 
 CONF = ROOT / "conf"
@@ -51,17 +54,17 @@ def test_a_profile_can_be_read(path: Path) -> None:
 
 def test_the_profile_of_the_command_says_what_holds_without_one() -> None:
     """Whoever copies it and leaves out a line gets the same; what is in `run`, and how Java compiles, is added."""
-    assert run.PROFILE == CONF / "local.toml"
+    assert PROFILE == CONF / "local.toml"
     options = Options(LiveClock(), upkeep=Upkeep(retain_log_ms=HOUR_MS))
-    found = read_profile(run.PROFILE)
-    assert replace(found, stated=frozenset()) == Profile(Machine(java_options=found.machine.java_options), options)
+    found = read_profile(PROFILE)
+    assert replace(found, origins={}) == Profile(Machine(java_options=found.machine.java_options), options)
     assert "TieredStopAtLevel=1" in found.machine.java_options
     assert found.machine.cores == cores_here()
 
 
 def test_the_profile_of_the_command_leaves_open_what_a_start_chooses() -> None:
     """Each choice arrives where the stages look for it, and nothing else changes."""
-    profile = read_profile(run.PROFILE)
+    profile = read_profile(PROFILE)
     found, choices = fitted(profile, PLACE)
     assert {each.name: each.value for each in choices} == CHOSEN
     assert found.machine == replace(profile.machine, partitions=1)
@@ -90,7 +93,7 @@ def test_a_session_that_could_not_work_is_refused(tmp_path: Path, name: str) -> 
 
 def test_choices_are_told_as_a_profile_would_state_them() -> None:
     """Whoever wants another value copies the line and changes it."""
-    said = list(lines(PLACE, fitted(read_profile(run.PROFILE), PLACE)[1]))
+    said = list(lines(PLACE, fitted(read_profile(PROFILE), PLACE)[1]))
     assert said[0] == "Chosen for 4,000 messages a second, segments of 1m, 6 cores, 4.0 GB:"
     assert said[2] == "  settings.horizon_ms = 3_600_000 (1h): 14.4 million positions in the state"
     assert said[3] == "  settings.partitions = 6: one task of a large sort for each core"
@@ -235,3 +238,50 @@ def test_the_log_file_of_the_command_exists_and_takes_errors_only() -> None:
     """Log4j falls back to its own format and levels, without a word that anybody sees, when the file is missing."""
     assert LOG4J == CONF / "log4j2.properties"
     assert pairs(LOG4J, "=")["rootLogger.level"] == "error"
+
+
+def test_a_profile_is_laid_over_the_one_of_the_command(tmp_path: Path) -> None:
+    """Two lines of it change two settings, and the command line is laid over both; what a source states is together."""
+    profile = tmp_path / "mine.toml"
+    profile.write_text('[run]\nretain_ms = 60_000\n[source.orders]\nfrom = "kafka://a:1/t"\n', encoding="utf-8")
+    texts = ["settings.driver_rows = 0", "session.memory=4g", "source.orders.max_rows=7"]
+    found = profile_from(profile, texts, 9_090)
+    local = read_profile(PROFILE)
+    assert found.options.upkeep == replace(local.options.upkeep or Upkeep(), retain_ms=60_000)
+    assert (found.machine.memory, found.machine.java_options) == ("4g", local.machine.java_options)
+    assert (found.options.settings.driver_rows, found.watching.metrics_port) == (0, 9_090)
+    assert [(each.address, each.max_rows) for each in found.sources] == [("kafka://a:1/t", 7)]
+    assert profile_from(None, ["run.maintain_ms=0"]).options.upkeep is None
+
+
+def test_what_is_shown_is_a_profile_that_can_be_read(tmp_path: Path) -> None:
+    """Each value with where it stands. What a start chooses it states for the warehouse that is named."""
+    stated = profile_from(None, ["settings.driver_rows=5", 'settings.guard_tables=["/data"]'])
+    saved = tmp_path / "saved.toml"
+    for place in (None, PLACE):
+        settings = list(shown(stated, place))
+        saved.write_text("\n".join(shown_lines(settings)), encoding="utf-8")
+        again = read_profile(saved)
+        origins = {each.setting: each.origin for each in settings}
+        assert fitted(again, PLACE)[0].options == fitted(stated, PLACE)[0].options
+        assert (origins["settings.driver_rows"], origins["run.retain_ms"]) == ("--set", "local.toml")
+        assert origins["settings.horizon_ms"].startswith("chosen")
+        assert ("settings.horizon_ms" in again.stated) == (place is PLACE)
+
+
+@pytest.mark.parametrize("text", ["driver_rows=5", "settings.driver_rows", "settings.=5", "=5", "settings..a=1"])
+def test_a_setting_of_another_form_is_refused(text: str) -> None:
+    """With the form that it has."""
+    with pytest.raises(BadSetting, match=r"SECTION\.NAME=VALUE"):
+        profile_from(None, [text])
+
+
+def test_a_port_that_is_taken_is_found_before_spark_starts() -> None:
+    """The answer is known in a moment, and a start takes seconds."""
+    with socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(BadSetting) as refused:
+            check_port(Watching(taken.getsockname()[1]))
+    assert refused.value.field == "run.metrics_port"
+    check_port(Watching())

@@ -49,7 +49,7 @@ def test_what_spark_submit_is_told_of_sockets_wins(monkeypatch: pytest.MonkeyPat
     for name, value in said.items():
         told.set(span_of("security.md", f"spark.python.unix.domain.socket.{name}"), value)
     monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda: None)
-    monkeypatch.setattr("pipeline.config.session.SparkConf", lambda: told)
+    monkeypatch.setattr("pyspark.SparkConf", lambda: told)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda builder: made.update(builder._options))
     submitted_session("a")
     assert {name: made[f"spark.python.unix.domain.socket.{name}"] for name in ("dir", "enabled")} == {

@@ -357,3 +357,20 @@ def test_the_quick_commands_need_no_java_and_load_little(root: str, words: list[
     command = [sys.executable, "-W", "error", "-c", probe]
     said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, env={"PATH": ""})  # noqa: S603
     assert said.stdout.splitlines()[-2:] == ["0", "[]"]
+
+
+def test_the_settings_of_a_start_are_shown_with_where_they_stand(root: str) -> None:
+    """Of this warehouse also what would be chosen; a name that is not known is refused with those that are."""
+    shown = run("config", "show", "--set", "session.memory=4g", "--metrics-port", "9090").stdout
+    assert 'memory = "4g"  # --set\n' in shown
+    assert "metrics_port = 9_090  # --metrics-port\n" in shown
+    assert "# driver_rows: chosen at the start" in shown
+    of_warehouse = run("config", "show", "--warehouse", root, "--json").stdout.splitlines()
+    found = {each["setting"]: each for each in map(json.loads, of_warehouse)}
+    assert found["settings.driver_rows"]["origin"].startswith("chosen: ")
+    assert found["run.trigger"]["value"] is None
+    refused = run("config", "show", "--set", "session.memry=4g")
+    assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1)
+    assert "session.memry = '4g', allowed: cores, java_options, memory, partitions" in refused.stderr
+    nowhere = run("config", "show", "--warehouse", f"{root}/no")
+    assert (nowhere.exit_code, len(nowhere.stderr.splitlines())) == (1, 1)

@@ -18,6 +18,7 @@ from jobs.commands.demo import Choices, FolderTaken
 from jobs.commands.demo import run as demo
 from jobs.commands.failures import explain, storage
 from jobs.commands.java import NoJava
+from jobs.commands.profiles import PROFILE, profile_from
 from jobs.commands.run import Counts, StageFailed
 from pipeline.client.create import create_all
 from pipeline.client.producing.inbox import Message, send
@@ -71,7 +72,7 @@ def test_the_reason_of_a_failed_stage_is_one_line() -> None:
 
 def test_the_profile_of_run_is_one_that_can_be_read() -> None:
     """`run` needs no other option than the warehouse."""
-    assert read_profile(run.PROFILE).machine.cores >= 1
+    assert read_profile(PROFILE).machine.cores >= 1
 
 
 def test_counts_follow_the_tables(tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_a_warehouse_in_use_is_refused_before_spark_starts(tmp_path: Path) -> No
     lock = StageLock(STAGES[1], f"{root}/_checkpoints")
     lock.take()
     with pytest.raises(StageRunning) as refused:
-        run.run(root, run.PROFILE, print)
+        run.run(root, profile_from(None), print)
     assert refused.value.stage == STAGES[1]
     lock.release()
     run._check_free(root)
@@ -269,7 +270,7 @@ def test_a_table_whose_newest_version_a_power_cut_left_broken_is_refused_in_one_
 
 def test_a_start_says_how_long_followers_may_be_away() -> None:
     """Who was away for longer has to begin anew: that is worth a line before it happens."""
-    (line,) = run.followers(read_profile(run.PROFILE).options.upkeep)
+    (line,) = run.followers(read_profile(PROFILE).options.upkeep)
     assert line == (
         "Who follows the log of deliveries may be away for 1h (run.retain_log_ms), "
         "for 1d while that is no more than 20,000 commits"
