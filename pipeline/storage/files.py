@@ -206,6 +206,8 @@ class Files:
 
     def _at(self, path: str) -> tuple[Backend, str]:
         """Whom to ask, and how the path is spelled there."""
+        if path.startswith("/") and ":" not in path and self._here is not None:
+            return _LOCAL, path  # most are so, and a `Path` of each would take longer than what is asked for
         here = self.local(path)
         if here is not None:
             return _LOCAL, str(here)

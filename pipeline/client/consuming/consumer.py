@@ -311,7 +311,7 @@ class Consumer(Receiver):
         if PROCESS.pid != self._process:
             return
         # What a listener has now it may still acknowledge.
-        self._end_listening()
+        self._end_listening(self.lock)
         with self.lock:
             if self._closed:
                 return
@@ -368,7 +368,7 @@ class Consumer(Receiver):
                 if not woken:
                     self.engine.wake()
                 left = _LOOK_S if ends is None else min(_LOOK_S, ends - time.monotonic())
-                if left <= 0:
+                if left <= 0 or (self._worker is not None and self._worker.ends):
                     return None
                 woken = self.lock.wait(left)
 

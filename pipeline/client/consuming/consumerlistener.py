@@ -83,13 +83,22 @@ class Worker:
         stands = self._ended.is_set() or not self._goes.is_set()
         return stands or (not self._queued() and self.given == self.taken)
 
+    @property
+    def ends(self) -> bool:
+        """Whether it takes no more: nobody waits for a message on its behalf."""
+        return self._ended.is_set()
+
+    def end(self) -> None:
+        """End, after the message that the listener has now."""
+        self._ended.set()
+        self._goes.set()
+
     def stop(self) -> None:
-        """End, after the message that the listener has now; a listener may stop itself, and others.
+        """End, and wait for that; a listener may stop itself, and others.
 
         No listener waits for one that waits, too: two of them may stop each other.
         """
-        self._ended.set()
-        self._goes.set()
+        self.end()
         mine: Worker | None = getattr(_IN_THREAD, "worker", None)
         if mine is None:
             if self._thread.is_alive():
@@ -215,6 +224,11 @@ class Receiver(Closing):
         if self._worker is not None:
             raise OperationNotSupported(operation, f"a {listener} gets the messages")
 
-    def _end_listening(self) -> None:
+    def _end_listening(self, lock: threading.Condition | None = None) -> None:
+        """End the listener, if there is one. Its thread may wait for a message, by a lock: it is woken."""
         if self._worker is not None:
+            self._worker.end()
+            if lock is not None:
+                with lock:
+                    lock.notify_all()
             self._worker.stop()

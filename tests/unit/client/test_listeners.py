@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
+from pipeline.client.consuming import consumerlistener
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumerlistener import Worker
 from pipeline.client.consuming.engine import Engine
@@ -121,3 +122,17 @@ def test_a_consumer_that_becomes_active_at_once_is_told_so(tmp_path: Path, monke
     turning[0].join(_PATIENCE_S)
     assert listener.active.wait(1)
     consumer.close()
+
+
+def test_a_consumer_with_a_listener_is_closed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread waited for the next message for half a second, and whoever closed waited for the thread."""
+    monkeypatch.setattr(consumerlistener, "_LOOK_MS", 1_000 * _PATIENCE_S)
+    consumer, asked = World(str(tmp_path)).joined(), threading.Event()
+    monkeypatch.setattr(Consumer, "_take", lambda _: asked.set())
+    worker = consumer.listen(lambda *_: None)
+    assert asked.wait(_PATIENCE_S)
+    closing = threading.Thread(target=consumer.close)
+    closing.start()
+    closing.join(_PATIENCE_S / 2)
+    assert not closing.is_alive()
+    assert not worker._thread.is_alive()
