@@ -194,10 +194,9 @@ bench-live: java $(FULL) ## Measure lateness, release and idling on the wall clo
 	$(PY) -m benchmarks.live $(ARGS)
 
 .PHONY: docs
-docs: $(FULL) ## Write docs/settings.md, docs/api.md and the tables of docs/policies.md from the code
+docs: $(FULL) ## Write docs/settings.md and the tables of docs/policies.md from the code
 	$(PY) -m tests.support.settings_page
 	$(PY) -m tests.support.policies_page
-	$(PY) -m tests.support.api_page
 
 # The page of the API is made of the package as it is installed.
 .PHONY: site
