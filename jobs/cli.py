@@ -152,7 +152,7 @@ def send(  # noqa: PLR0913 - a parameter is an option
     ] = None,
     deliver_at: Annotated[datetime | None, options.time("--deliver-at", "Not before this time")] = None,
     deliver_after: Annotated[
-        int | None, options.duration("--deliver-after", "Not before so long after ingest takes it")
+        int | None, options.duration("--deliver-after", "Not before so long after it is sent")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

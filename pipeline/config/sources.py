@@ -36,7 +36,7 @@ class Source:
         properties: the properties, a MAP<STRING, STRING>.
         publish_time: when it was published, a TIMESTAMP.
         deliver_at: when it is due, a TIMESTAMP.
-        deliver_after_ms: so many ms after ingest takes it, or after `publish_time` if that is later; a whole number.
+        deliver_after_ms: so many ms after `publish_time`, or after ingest takes it when that is NULL; a whole number.
         payload: the content, BINARY or STRING.
     """
 

@@ -26,7 +26,7 @@ class Message:
         key: travels with the message; the order of deliveries does not depend on it.
         properties: what travels beside the payload.
         deliver_at: not before this time, with a time zone.
-        deliver_after_ms: not before so many ms after ingest takes it. Not together with `deliver_at`.
+        deliver_after_ms: not before so many ms after `publish_time`. Not together with `deliver_at`.
         producer_name: by it and the next one the message can be named later (`MessageId.sent`); None: it cannot.
         sequence_id: its number among those of the producer.
 

@@ -51,11 +51,11 @@ def _policy(rows: pa.Table, terms: Terms, name: str) -> pa.Array:
 
 
 def _asked(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
-    """The time asked for. The clock may be a step behind the producer's: a delay never ends before it would by that."""
+    """The time asked for. A delay counts from when the sender says that it sent, else from the instant of the batch."""
     after = rows.column("deliver_after_ms")
     allowed = pc.and_(pc.greater_equal(after, 0), pc.less_equal(after, LAST_INSTANT_MS))
-    begin = pc.max_element_wise(rows.column("published_ms"), _long(terms.now))
-    asked = pc.coalesce(_ceil(rows, "deliver_at"), pc.if_else(allowed, pc.add(begin, after), _NO_TIME))
+    ends = pc.add(rows.column("published_ms"), pc.if_else(allowed, after, _NO_TIME))
+    asked = pc.coalesce(_ceil(rows, "deliver_at"), ends)
     if not terms.topics.policies:
         return asked
     return pc.if_else(pc.is_null(_policy(rows, terms, _FIXED)), asked, _NO_TIME)

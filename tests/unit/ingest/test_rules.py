@@ -46,12 +46,13 @@ def sent(*rows: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_a_message_is_due_at_the_later_of_delivery_and_publication() -> None:
-    """Without a time it is due now; a duration counts from the later of batch and publication; 1900 is simply due."""
+    """Without a time it is due now; a duration counts from the publication that is stated; 1900 is simply due."""
     rows: list[dict[str, Any]] = [
         {},
         {"deliver_at": (T0 + 5) * US},
         {"deliver_after_ms": 7},
         {"deliver_after_ms": 0, "publish_time": (T0 + 3) * US},
+        {"deliver_after_ms": 9, "publish_time": (T0 - 5) * US},
         {"deliver_at": (T0 - 9) * US, "publish_time": (T0 - 2) * US},
         {"deliver_at": YEAR_1900 * US},
         {"deliver_at": YEAR_1900 * US, "publish_time": YEAR_1900 * US},
@@ -61,6 +62,7 @@ def test_a_message_is_due_at_the_later_of_delivery_and_publication() -> None:
         (T0, T0 + 5, T0 + 5, None),
         (T0, T0 + 7, T0 + 7, None),
         (T0 + 3, T0 + 3, T0 + 3, None),
+        (T0 - 5, T0 + 4, T0 + 4, None),
         (T0 - 2, T0 - 9, T0 - 2, None),
         (T0, YEAR_1900, T0, None),
         (YEAR_1900, YEAR_1900, 0, None),
@@ -159,7 +161,7 @@ def _times(row: dict[str, Any], terms: Terms) -> tuple[int, int | None, int]:
         at = after = None
     deliver = at
     if at is None and after is not None and 0 <= after <= LAST_INSTANT_MS:
-        deliver = max(published, terms.now) + after
+        deliver = published + after
     delay = max(deliver - published, 0) if deliver is not None else 0
     if policies.floor_ms is not None:
         deliver = max(published + policies.floor_ms, published if deliver is None else deliver)
