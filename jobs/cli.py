@@ -22,7 +22,7 @@ from jobs.commands.extras import need
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
 from jobs.commands.policies import stated
 from jobs.commands.values import pairs
-from jobs.groups import App, Commands
+from jobs.groups import MESSAGES, OPERATE, RUN, App, Commands
 from jobs.terminal import OutputFailed, echo, echo_lines, open_descriptors, tell
 from pipeline.client.subscribing import subscriptions
 from pipeline.config.paths import one_spelling
@@ -57,12 +57,20 @@ class Rebuilt(StrEnum):
     ALL = "all"
 
 
+_EXAMPLES = """
+A first hour, with `export DELAYLINE_WAREHOUSE=warehouse`:
+
+- `delayline init`, then `delayline subscribe -t orders -s checkout`, then `delayline run &`
+- `delayline send -t orders -k order-1 --deliver-after 30m "paid?"`
+- `delayline list -t orders`, or `delayline cancel -t orders -k order-1`
+- `delayline receive -t orders -s checkout`
+"""
 app = App(
     name="delayline",
     cls=Commands,
     help="Delayed message delivery on Spark and Delta tables. DELAYLINE_DEBUG=1 shows the stack trace of an error.",
+    epilog=_EXAMPLES,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -85,7 +93,7 @@ def delayline(
     """Take what stands before the name of a command."""
 
 
-@app.command()
+@app.command(panel=RUN)
 def init(
     warehouse: Warehouse,
     rate: Annotated[
@@ -103,7 +111,7 @@ def init(
         tell(line)
 
 
-@app.command()
+@app.command(panel=MESSAGES)
 @options.with_policies(row for row in Policies.rows.values() if row.needs == "ack" or row.name == "sink")
 def subscribe(
     warehouse: Warehouse,
@@ -134,7 +142,7 @@ def subscribe(
     tell(f"{printable(f'{topic}/{subscription}')} is {'registered' if fresh else 'registered already'}")
 
 
-@app.command()
+@app.command(panel=MESSAGES)
 def send(  # noqa: PLR0913 - a parameter is an option
     warehouse: Warehouse,
     topic: Topic,
@@ -187,7 +195,7 @@ def send(  # noqa: PLR0913 - a parameter is an option
         raise typer.Exit(128 + lines.stopped_by)
 
 
-@app.command()
+@app.command(panel=MESSAGES)
 def receive(
     warehouse: Warehouse,
     topic: AnyTopic = None,
@@ -213,7 +221,7 @@ def receive(
     command.receive(deliveries, (topic, subscription, key), echo, warn, form=form, follow=follow, limit=limit)
 
 
-@app.command()
+@app.command(panel=OPERATE)
 def doctor(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
     """Check tables and checkpoints against each other, changing nothing; stages may run. Exit code 1: look at it."""
     from jobs.commands import doctor as command
@@ -226,7 +234,7 @@ def doctor(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(panel=RUN)
 def run(
     warehouse: Warehouse,
     profile: options.Profile = None,
@@ -244,7 +252,7 @@ def run(
     command.run(warehouse, chosen, _stamped, make=make)
 
 
-@app.command()
+@app.command(panel=RUN)
 def replay(
     warehouse: Warehouse,
     source: Annotated[
@@ -276,7 +284,7 @@ def replay(
     command.run(command.Choices(warehouse, source, course, chosen, as_json), echo, _stamped)
 
 
-@app.command()
+@app.command(panel=RUN)
 def stop(warehouse: Warehouse) -> None:
     """Ask whoever runs on a warehouse to stop between two batches."""
     from pipeline.config.errors import NoWarehouse
@@ -291,7 +299,7 @@ def stop(warehouse: Warehouse) -> None:
     StopFile(warehouse).ask()
 
 
-@app.command()
+@app.command(panel=OPERATE)
 def rebuild(
     warehouse: Warehouse,
     stage: Annotated[Rebuilt, typer.Option("--stage", help="It must be stopped; for the schedule ingest too.")],
@@ -308,7 +316,7 @@ def rebuild(
         tell(line)
 
 
-@app.command()
+@app.command(panel=RUN)
 def demo(
     output: Annotated[
         Path | None, typer.Option("--output", help="Folder for tables and picture.", show_default="a temporary one")
@@ -330,7 +338,7 @@ def demo(
 app.add_typer(consuming.app)
 app.add_typer(commanding.app)
 app.add_typer(insight.app)
-app.add_typer(importing.app, name="import")
+app.add_typer(importing.app, name="import", rich_help_panel=OPERATE)
 app.add_typer(configuring.app)
 
 

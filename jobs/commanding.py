@@ -11,7 +11,7 @@ import typer
 from jobs.commands.durations import span_ms
 from jobs.commands.jsonform import json_line
 from jobs.commands.options import AnyId, AnySubscription, AsJson, Key, Topic, Warehouse, Where, checked, time, with_id
-from jobs.groups import App
+from jobs.groups import CHANGE, LOOK, App
 from jobs.terminal import echo, tell
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _IssuedBy = Annotated[
 _Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; kept with the command.")]
 
 
-@app.command()
+@app.command(panel=CHANGE)
 def cancel(  # noqa: PLR0913 - a parameter is an option
     warehouse: Warehouse,
     topic: Topic,
@@ -48,7 +48,7 @@ def cancel(  # noqa: PLR0913 - a parameter is an option
     _give(begin, warehouse, topic, subscription, how, dry_run=dry_run, as_json=as_json)
 
 
-@app.command()
+@app.command(panel=CHANGE)
 def reschedule(  # noqa: PLR0913 - a parameter is an option
     warehouse: Warehouse,
     topic: Topic,
@@ -70,7 +70,7 @@ def reschedule(  # noqa: PLR0913 - a parameter is an option
     _give(partial(begin, to=to), warehouse, topic, subscription, how, dry_run=dry_run, as_json=as_json)
 
 
-@app.command()
+@app.command(panel=CHANGE)
 def shift(  # noqa: PLR0913 - a parameter is an option
     warehouse: Warehouse,
     topic: Topic,
@@ -100,7 +100,7 @@ def shift(  # noqa: PLR0913 - a parameter is an option
     _give(partial(begin, span=later), warehouse, topic, subscription, how, dry_run=dry_run, as_json=as_json)
 
 
-@app.command()
+@app.command(panel=CHANGE)
 def release(  # noqa: PLR0913 - a parameter is an option
     warehouse: Warehouse,
     topic: Topic,
@@ -121,7 +121,7 @@ def release(  # noqa: PLR0913 - a parameter is an option
     _give(begin, warehouse, topic, subscription, how, dry_run=dry_run, as_json=as_json)
 
 
-@app.command()
+@app.command(panel=CHANGE)
 def undo(
     warehouse: Warehouse,
     command_id: Annotated[str, typer.Argument(help="The id that the command printed.")],
@@ -138,7 +138,7 @@ def undo(
     _tell(f"undo of {command_id}", found, as_json=as_json, dry=dry_run)
 
 
-@app.command()
+@app.command(panel=LOOK)
 def commands(
     warehouse: Warehouse,
     *,

@@ -7,13 +7,13 @@ import typer
 
 from jobs.commands import options
 from jobs.commands.options import AsJson
-from jobs.groups import App
+from jobs.groups import OPERATE, App
 from jobs.terminal import echo
 from pipeline.config.paths import one_spelling
 
 app = App()
 config = App(help="The settings of a start.")
-app.add_typer(config, name="config")
+app.add_typer(config, name="config", rich_help_panel=OPERATE)
 
 
 @config.callback()

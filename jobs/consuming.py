@@ -12,7 +12,7 @@ from jobs.commands.durations import UNITS_MS
 from jobs.commands.jsonform import json_line
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
 from jobs.commands.policies import flags, lines, stated
-from jobs.groups import App
+from jobs.groups import CHANGE, LOOK, MESSAGES, App
 from jobs.terminal import echo, tell
 from pipeline.client.subscribing.policysetting import set_policy as set_some
 from pipeline.client.subscribing.subscriptions import unsubscribe as end
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 app = App()
 policy = App(help="Delays of a topic; acknowledgement of a subscription, and what becomes of what fails.")
 dead_letters = App(help="Messages that failed too often.")
-app.add_typer(policy, name="policy")
-app.add_typer(dead_letters, name="dead-letters")
+app.add_typer(policy, name="policy", rich_help_panel=MESSAGES)
+app.add_typer(dead_letters, name="dead-letters", rich_help_panel=MESSAGES)
 _TOPICS = TopicPolicies.rows
 _OF_A_TOPIC = "delays and --precision are policies of a topic: leave --subscription out"
 _OF_A_SUBSCRIPTION = (
@@ -49,14 +49,14 @@ _DeadTopic = Annotated[
 ]
 
 
-@app.command()
+@app.command(panel=MESSAGES)
 def unsubscribe(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> None:
     """End a subscription. If it comes back under its name, it begins anew, and nothing of before is open for it."""
     end(warehouse, topic, subscription)
     tell(f"{printable(f'{topic}/{subscription}')} is ended")
 
 
-@app.command()
+@app.command(panel=MESSAGES)
 def topic(
     warehouse: Warehouse,
     topic: Topic,
@@ -78,7 +78,7 @@ def topic(
         tell(printable(each))
 
 
-@app.command()
+@app.command(panel=CHANGE)
 def clear(
     warehouse: Warehouse,
     topic: Topic,
@@ -92,7 +92,7 @@ def clear(
     _seek(warehouse, (topic, subscription), MessageId.latest, dry=dry_run)
 
 
-@app.command()
+@app.command(panel=CHANGE)
 def seek(
     warehouse: Warehouse,
     topic: Topic,
@@ -147,14 +147,14 @@ def set_policy(
     tell(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
 
 
-@app.command()
+@app.command(panel=CHANGE)
 def pause(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> None:
     """Hold what becomes due for a subscription, until it is resumed. What is prepared, for seconds, still comes."""
     fresh = set_some(warehouse, topic, subscription, paused=True)
     tell(f"{_named(topic, subscription)} is paused{'' if fresh else ' already'}")
 
 
-@app.command()
+@app.command(panel=CHANGE)
 def resume(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> None:
     """Let a paused subscription go on: what was held comes first, in order."""
     fresh = set_some(warehouse, topic, subscription, paused=False)
@@ -205,7 +205,7 @@ def show_policy(
         echo(line)
 
 
-@app.command()
+@app.command(panel=LOOK)
 def subscriptions(
     warehouse: Warehouse, topic: AnyTopic = None, subscription: AnySubscription = None, *, as_json: AsJson = False
 ) -> None:
@@ -222,7 +222,7 @@ def subscriptions(
         echo(line)
 
 
-@app.command()
+@app.command(panel=LOOK)
 def sinks(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
     """List sinks: how much they have published, how far they are behind, and why one stands still."""
     from jobs.commands import sinks as command
@@ -231,7 +231,7 @@ def sinks(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
         echo(line)
 
 
-@app.command()
+@app.command(panel=LOOK)
 def sources(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
     """List sources: how much they have taken in, how far they are behind, and why one stands still."""
     from jobs.commands import sources as command
@@ -240,7 +240,7 @@ def sources(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
         echo(line)
 
 
-@app.command()
+@app.command(panel=LOOK)
 def consumers(
     warehouse: Warehouse, topic: AnyTopic = None, subscription: AnySubscription = None, *, as_json: AsJson = False
 ) -> None:
@@ -255,7 +255,7 @@ def consumers(
         echo(line)
 
 
-@app.command()
+@app.command(panel=MESSAGES)
 def consume(  # noqa: PLR0913 - a parameter is an option
     warehouse: Warehouse,
     topic: Topic,

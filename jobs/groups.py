@@ -18,8 +18,32 @@ DEBUG = "DELAYLINE_DEBUG"
 _FOLLOWING = ("consume", "list", "receive", "run")
 
 
-class Commands(TyperGroup):
+PANELS = RUN, MESSAGES, LOOK, CHANGE, OPERATE = "Run", "Produce and consume", "Look", "Change", "Operate"
+"""The panels of the help, in this order."""
+
+
+def _explain(shown: Any, context: Any) -> None:  # noqa: ANN401 - Typer's own types are private
+    """Print the help of a command, as wide as the terminal is. What a wrong use is told stays a plain line."""
+    from typer.rich_utils import rich_format_help  # noqa: PLC0415 - only help needs it, and it takes a tenth of a second
+
+    rich_format_help(obj=shown, ctx=context, markup_mode="markdown")
+
+
+class Group(TyperGroup):
+    """A group with that help."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - as above
+        """Print it."""
+        _explain(self, ctx)
+
+
+class Commands(Group):
     """A group whose commands fail with one line and an exit code, instead of a stack trace."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - Typer's own type is private
+        """The names of the commands, panel by panel."""
+        panels = {name: getattr(each, "rich_help_panel", None) for name, each in self.commands.items()}
+        return sorted(super().list_commands(ctx), key=lambda name: PANELS.index(panels[name]))
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own type is private
         """Run a command. With DELAYLINE_DEBUG set, an error keeps its stack trace."""
@@ -54,6 +78,10 @@ class _Interrupted(Exception):
 class Command(TyperCommand):
     """A command that names the nearest subscription when it is asked for one that is not there."""
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - as above
+        """Print its help."""
+        _explain(self, ctx)
+
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own type is private
         """Run it."""
         try:
@@ -67,6 +95,10 @@ class Command(TyperCommand):
 class App(typer.Typer):
     """Commands of that kind."""
 
-    def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - as Typer's
-        """Add a command."""
-        return super().command(name, cls=Command, **options)
+    def __init__(self, *, cls: type[Group] = Group, **options: Any) -> None:  # noqa: ANN401 - as Typer's
+        """Make a group without commands."""
+        super().__init__(cls=cls, **options)
+
+    def command(self, name: str | None = None, *, panel: str | None = None, **options: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - as Typer's
+        """Add a command, to a panel of the help."""
+        return super().command(name, cls=Command, rich_help_panel=panel, **options)

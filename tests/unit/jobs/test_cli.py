@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,14 +20,17 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 import pyarrow as pa
+import typer
 from typer.testing import Result
 
+from jobs import cli
 from jobs.commands import java
 from jobs.commands import send as sending
 from jobs.commands.pending import report
 from jobs.commands.receive import as_json as delivery_json
 from jobs.commands.receive import line
 from jobs.commands.times import iso_text
+from jobs.groups import PANELS
 from pipeline.client.insight.pending import Backlog, Pending
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
@@ -374,3 +378,18 @@ def test_the_settings_of_a_start_are_shown_with_where_they_stand(root: str) -> N
     assert "session.memry = '4g', allowed: cores, java_options, memory, partitions" in refused.stderr
     nowhere = run("config", "show", "--warehouse", f"{root}/no")
     assert (nowhere.exit_code, len(nowhere.stderr.splitlines())) == (1, 1)
+
+
+@pytest.mark.parametrize("width", ["80", "160"])
+def test_the_help_has_each_command_in_a_panel_with_all_of_its_sentence(width: str) -> None:
+    """As wide as the terminal; a sentence that is cut says nothing. Without a terminal there is no colour."""
+    shown = invoke(["--help"], {"TERMINAL_WIDTH": width, "COLUMNS": width}).stdout
+    command: Any = typer.main.get_command(cli.app)
+    assert "..." not in shown.replace("[ARGS]...", "").replace("COMMAND [", "")
+    assert "\x1b" not in shown
+    places = [shown.index(f"─ {panel} ─") for panel in PANELS]
+    assert places == sorted(places)
+    for name in command.commands:
+        assert re.search(rf"^│ {name} +[A-Z]", shown, re.MULTILINE), name
+    for name in command.commands:
+        assert "Usage: " in invoke([name, "--help"], {"TERMINAL_WIDTH": width}).stdout
