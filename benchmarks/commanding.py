@@ -79,7 +79,8 @@ def _messages(draw: np.random.Generator, first: int, count: int) -> pa.Table:
         "batch_id": pa.repeat(first // PER_FILE, count),
         "payload": pa.array([b"x" * 100] * count, pa.binary()),
     }
-    return pa.Table.from_arrays([columns[field.name].cast(field.type) for field in schema], schema=schema)
+    made = (columns.get(field.name, pa.nulls(count)).cast(field.type) for field in schema)
+    return pa.Table.from_arrays(list(made), schema=schema)
 
 
 @dataclass(frozen=True)

@@ -267,8 +267,10 @@ def test_a_seek_needs_one_place(root: str, words: tuple[str, ...]) -> None:
 
 
 def test_a_topic_is_divided_and_its_partitions_are_listed(root: str) -> None:
-    """One that is not divided is its own partition; it cannot have fewer later."""
-    assert output(root, "topic", "--topic", "t").splitlines() == ["t"]
+    """One that is not divided is its own partition; it cannot have fewer later. One that nobody knows has none."""
+    assert run(root, "topic", "--topic", "t").exit_code != 0
+    output(root, "subscribe", "--topic", "u", "--subscription", "s")
+    assert output(root, "topic", "--topic", "u").splitlines() == ["u"]
     parts = [f"t-partition-{number}" for number in range(3)]
     assert output(root, "topic", "--topic", "t", "--partitions", "3").splitlines() == parts
     assert output(root, "topic", "--topic", "t").splitlines() == parts
