@@ -7,7 +7,7 @@ Each command imports what it needs when it runs. Spark takes seconds to load and
 
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from jobs import commanding, configuring, consuming, importing, insight
 from jobs.commands import options
 from jobs.commands.durations import UNITS_MS
 from jobs.commands.extras import need
+from jobs.commands.logs import LogFormat, LogLevel, reporter, stamped
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
 from jobs.commands.policies import stated
 from jobs.commands.values import pairs
@@ -242,6 +243,11 @@ def run(
     stated_settings: options.Set = None,
     metrics_port: options.MetricsPort = None,
     make: Annotated[bool, typer.Option("--init", help="Make the warehouse if it is not there.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and errors only.")] = False,
+    log_level: Annotated[LogLevel, typer.Option("--log-level", help="Log messages from this level on.")] = (
+        LogLevel.WARNING
+    ),
+    log_format: Annotated[LogFormat, typer.Option("--log-format", help="How messages are written.")] = LogFormat.TEXT,
 ) -> None:
     """Run all stages here, on the live clock, until Ctrl-C, SIGTERM or `delayline stop`. Needs Java 17."""
     need("spark")
@@ -249,7 +255,7 @@ def run(
     from jobs.commands.profiles import profile_from
 
     chosen = profile_from(profile, stated_settings or [], metrics_port)
-    command.run(warehouse, chosen, _stamped, make=make)
+    command.run(warehouse, chosen, reporter(log_level, log_format, quiet=quiet), make=make)
 
 
 @app.command(panel=RUN)
@@ -281,12 +287,18 @@ def replay(
 
     course = ReplayClock(int(first.timestamp() * 1_000), int(last.timestamp() * 1_000), step)
     chosen = profile_from(profile, stated_settings or [])
-    command.run(command.Choices(warehouse, source, course, chosen, as_json), echo, _stamped)
+    command.run(command.Choices(warehouse, source, course, chosen, as_json), echo, stamped)
 
 
 @app.command(panel=RUN)
-def stop(warehouse: Warehouse) -> None:
+def stop(
+    warehouse: Warehouse,
+    wait: Annotated[
+        int | None, options.duration("--wait", "Wait until it has stopped, for so long at most; then exit code 1")
+    ] = None,
+) -> None:
     """Ask whoever runs on a warehouse to stop between two batches."""
+    from jobs.commands.stopping import await_end
     from pipeline.config.errors import NoWarehouse
     from pipeline.delta.deltars import path_of
     from pipeline.service.stopfile import StopFile
@@ -297,6 +309,8 @@ def stop(warehouse: Warehouse) -> None:
     if files.reaches(warehouse) and not files.names(f"{path_of(warehouse, INBOX)}/_delta_log"):
         raise NoWarehouse(warehouse, INBOX.name)
     StopFile(warehouse).ask()
+    if wait is not None:
+        await_end(warehouse, wait)
 
 
 @app.command(panel=OPERATE)
@@ -347,11 +361,6 @@ def _stdin() -> BinaryIO:
     if sys.stdin is None:
         raise typer.BadParameter("there is no payload, and standard input is closed")
     return sys.stdin.buffer
-
-
-def _stamped(text: str) -> None:
-    """A line of a service: what it says is news, not output. A terminal that was closed takes none."""
-    echo(f"{datetime.now(UTC):%H:%M:%S}  {text}", err=True)
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """`delayline run`: all stages on the live clock, in one process, until somebody stops them."""
 
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -116,7 +117,7 @@ def _run(root: str, chosen: Profile, echo: Callable[[str], None], *, make: bool)
         first_batches(running, asked)
         if (warning := unlocked(root)) is not None:
             echo(warning)
-        echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {root}")
+        echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {shlex.quote(root)}")
         for line in followers(chosen.options.upkeep):
             echo(line)
         with beside_stages(warehouse, running, chosen.sources, options), reporting(watch, echo):

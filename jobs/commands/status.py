@@ -7,16 +7,14 @@ from jobs.commands.durations import spell
 from jobs.commands.jsonform import json_line, record
 from jobs.commands.pending import counted
 from jobs.commands.subscriptions import records
-from pipeline.client.insight.job import Job, job_of
 from pipeline.client.insight.pending import Pending, first_due, pending
 from pipeline.client.insight.standing import Standing, standings
+from pipeline.client.tables.job import FRESH_MS, Job, job_of
 from pipeline.config.paths import local_path
 from pipeline.config.printed import printable
 from pipeline.doctor.examine import Report, examine
 from pipeline.doctor.look import Severity
 
-_FRESH_MS = 30_000
-"""A job that was seen since may run; where nobody can tell, it is not said that it does."""
 _REJECTED = "rejected"
 """The word of the doctor for what was refused."""
 
@@ -93,7 +91,7 @@ def _job(status: Status) -> str:
     behind = "" if job.behind_ms is None else f", {job.behind_ms / 1_000:.1f} s behind"
     if job.process is not None:
         return f"runs, process {job.process}, {seen}{behind}"
-    if ago_ms >= _FRESH_MS:
+    if ago_ms >= FRESH_MS:
         return f"does not run, {seen}"
     return f"{seen}{behind}" if local_path(status.root) is None else f"no process of this machine runs it, {seen}"
 

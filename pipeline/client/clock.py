@@ -78,6 +78,11 @@ def clock_of(root: str) -> Clock:
     return _TURNED.get(place_of(root)) or Clock()
 
 
+def is_turned(root: str) -> bool:
+    """Whether somebody turns the clock of a warehouse."""
+    return bool(_TURNED) and place_of(root) in _TURNED
+
+
 @contextmanager
 def turned(root: str, clock: Clock) -> Iterator[None]:
     """Meanwhile a clock that somebody turns is that of a warehouse, for all of this process that begins from now on."""

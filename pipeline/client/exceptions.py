@@ -55,9 +55,13 @@ class ClientError(PipelineError):
 class Timeout(ClientError):
     """Something did not happen in time. A message that timed out may have been sent all the same: see its cause."""
 
-    def __init__(self, what: str, allowed_ms: float) -> None:
+    def __init__(self, what: str, allowed_ms: float, hint: object = "") -> None:
         super().__init__(f"{what} took longer than {allowed_ms:.0f} ms")
-        self.what, self.allowed_ms = what, allowed_ms
+        self.what, self.allowed_ms, self.hint = what, allowed_ms, hint
+
+    def __str__(self) -> str:
+        """What took too long, and a hint. Only who prints it makes the hint look for its text."""
+        return f"{super().__str__()}{self.hint}"
 
 
 class ConnectError(ClientError):

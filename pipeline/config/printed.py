@@ -1,6 +1,8 @@
 """Texts of strangers as one line of a terminal, or of a log, shows them."""
 
+import json
 import logging
+from datetime import UTC, datetime
 
 
 def printable(text: str) -> str:
@@ -30,6 +32,31 @@ class Printable(logging.Formatter):
     def formatException(self, ei: object) -> str:  # noqa: N802 - the name of logging
         """The stack trace."""
         return "\n".join(f"  {printable(line)}" for line in super().formatException(ei).split("\n"))  # type: ignore[arg-type] # as given
+
+
+class JsonLines(logging.Formatter):
+    """A message is a line of JSON, for those who gather logs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record."""
+        trace = self.formatException(record.exc_info) if record.exc_info else None
+        return json_record(record.created, record.levelname, record.name, record.getMessage(), trace)
+
+
+def json_record(seconds: float, level: str, logger: str, message: str, trace: str | None = None) -> str:
+    """A line of a log as JSON; the time is seconds since the epoch."""
+    at = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    record = {"at": at, "level": level, "logger": logger, "message": message}
+    return json.dumps(record if trace is None else record | {"trace": trace}, ensure_ascii=False)
+
+
+def log_to_stderr(level: str, *, as_json: bool) -> None:
+    """Let messages from a level on come to the standard error. Of Spark's bridge only warnings come."""
+    handler = logging.StreamHandler()
+    text = Printable("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonLines() if as_json else text)
+    logging.basicConfig(level=level, handlers=[handler])
+    logging.getLogger("py4j").setLevel(max(logging.WARNING, logging.getLogger().level))
 
 
 def print_logs() -> None:

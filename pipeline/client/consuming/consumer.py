@@ -29,6 +29,7 @@ from pipeline.client.exceptions import (
 )
 from pipeline.client.message import Message, MessageId
 from pipeline.client.subscribing.seeking import begin_anew, checked_where
+from pipeline.client.tables.job import JobHint
 from pipeline.client.tables.rows import COLUMNS
 from pipeline.client.tables.topiclog import TopicLog
 from pipeline.storage.arrays import arrow_schema
@@ -77,6 +78,7 @@ class Consumer(Receiver):
             on_unsubscribe: takes the subscription out of the registry.
         """
         self.engine, self.options, self.lock, self._subscription = engine, options, Condition(), subscription
+        self.root = engine.root
         self.topic_consumers, self._first = list[TopicConsumer](), 0
         self.kept = Kept(self.lock)
         self._on_close, self._on_unsubscribe = on_close, on_unsubscribe
@@ -174,7 +176,7 @@ class Consumer(Receiver):
             InvalidMessage: it is nothing that this consumer gets.
             Timeout: it is an id that `send` gave, and the job has not taken the message.
         """
-        message = placed(self.engine.root, self.topic_consumers, message)
+        message = placed(self.root, self.topic_consumers, message)
         with self._opened():
             settle(self.topic_consumers, message)
 
@@ -189,7 +191,7 @@ class Consumer(Receiver):
             CumulativeAcknowledgementNotAllowedError: others get messages of this subscription at the same time.
             InvalidMessage: this consumer was not handed it.
         """
-        message = placed(self.engine.root, self.topic_consumers, message)
+        message = placed(self.root, self.topic_consumers, message)
         with self._opened():
             topic_consumer, place = address_of(self.topic_consumers, message)
             if not self.options.kind.alone:
@@ -212,7 +214,7 @@ class Consumer(Receiver):
         """
         usual = self.options.negative_ack_redelivery_delay_ms
         after_ms = usual if delay_ms is None else checked_delay("delay_ms", delay_ms)
-        message = placed(self.engine.root, self.topic_consumers, message)
+        message = placed(self.root, self.topic_consumers, message)
         with self._opened():
             fail(self.topic_consumers, message, after_ms)
 
@@ -249,7 +251,7 @@ class Consumer(Receiver):
         self._opened()
         if len(self.topic_consumers) != 1:
             raise OperationNotSupported("get_last_message_id", "each topic has a log of its own")
-        return TopicLog(self.engine.root, self.topic_consumers[0].topic).last_id()
+        return TopicLog(self.root, self.topic_consumers[0].topic).last_id()
 
     def seek(self, messageid: MessageId | int) -> None:
         """Let the subscription begin anew at a place of the log, for all its consumers; waits until it has.
@@ -271,10 +273,10 @@ class Consumer(Receiver):
         with self._opened():
             topic_consumers = sought(self.topic_consumers, where)
             self.kept.drop(topic_consumers)
-        begin = partial(begin_anew, self.engine.root, inclusive=self.options.start_message_id_inclusive)
+        begin = partial(begin_anew, self.root, inclusive=self.options.start_message_id_inclusive)
         lives = {each: begin(*each.named, where) for each in topic_consumers}
         if not self._waited(lambda: all(each.life >= life for each, life in lives.items()) or None, _SEEK_MS):
-            raise Timeout("seek: the service does not run: it", _SEEK_MS)
+            raise Timeout("seek: the job does not run: it", _SEEK_MS, JobHint(self.root))
 
     # ---- listener
 

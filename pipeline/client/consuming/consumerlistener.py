@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self, TypeVar
 from pipeline.client.checks import Closing, checked_timeout
 from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported, SubscriptionNotFound, Timeout
 from pipeline.client.message import Message
+from pipeline.client.tables.job import JobHint
 from pipeline.config.errors import AlreadySubscribed
 from pipeline.config.threads import end_at_exit
 
@@ -171,8 +172,13 @@ class Announcer:
 
 
 class Receiver(Closing):
-    """Hands out messages: to whoever asks, or all of them to a listener. A consumer is one, and a reader."""
+    """Hands out messages: to whoever asks, or all of them to a listener. A consumer is one, and a reader.
 
+    Attributes:
+        root: the warehouse.
+    """
+
+    root: str
     _worker: Worker | None = None
 
     @abstractmethod
@@ -212,7 +218,7 @@ class Receiver(Closing):
         self._refuse_beside(listener, operation)
         found = self._next(checked_timeout("timeout_millis", timeout_millis))
         if found is None:
-            raise Timeout(operation, timeout_millis or 0)
+            raise Timeout(operation, timeout_millis or 0, JobHint(self.root))
         return found
 
     def _refuse_beside(self, listener: str, operation: str) -> None:

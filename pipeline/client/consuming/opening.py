@@ -18,6 +18,7 @@ from pipeline.client.consuming.engine import Engine
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.topicconsumer import TopicConsumer
 from pipeline.client.exceptions import ConsumerBusy, Timeout
+from pipeline.client.tables.job import JobHint
 from pipeline.config.paths import place_of
 from pipeline.subscriptions.policies import Policies, partition_of
 
@@ -164,4 +165,5 @@ def await_subscription(consumer: Consumer, timeout_s: float) -> None:
             raise topic_consumer.failure
         if holder is not None:
             raise ConsumerBusy(topic_consumer.topic, topic_consumer.subscription, holder)
-        raise Timeout("subscribe: the service does not run, or does not know the subscription: it", timeout_s * 1_000)
+        what = "subscribe: the job does not run, or does not know the subscription: it"
+        raise Timeout(what, timeout_s * 1_000, JobHint(consumer.root))

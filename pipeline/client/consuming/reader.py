@@ -99,8 +99,8 @@ class Reader(Receiver):
         """
         self._topic, self._schema, self._delayed = topic, schema, delayed
         self._ahead, self._inclusive, self._forget = ahead, inclusive, forget
-        self._root = next(iter(logs.values())).root
-        self._now = now or clock_of(self._root).wall
+        self.root = next(iter(logs.values())).root
+        self._now = now or clock_of(self.root).wall
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._parts, self._ready = dict[str, _Part](), deque[Message]()
         self.take_on(logs)
@@ -223,9 +223,9 @@ class Reader(Receiver):
 
     def _await_sent(self) -> None:
         """Wait for what the inbox has of the topic, but not for long: the job may not run."""
-        topics, upto, ends = [each.log.topic for each in self._parts.values()], sent(self._root), monotonic_ms()
+        topics, upto, ends = [each.log.topic for each in self._parts.values()], sent(self.root), monotonic_ms()
         ends += _TAKEN_MS
-        while is_under_way(self._root, topics, upto) and monotonic_ms() < ends:
+        while is_under_way(self.root, topics, upto) and monotonic_ms() < ends:
             if self._closed.wait(_LOOK_MS / 1_000):
                 return
 

@@ -11,6 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from pipeline.client.exceptions import InvalidMessage, Timeout
 from pipeline.client.message import Identity, MessageId, identity_of
+from pipeline.client.tables.job import JobHint
 from pipeline.client.tables.rows import Rows
 from pipeline.delta.deltars import arrow_of, instant, open_table, path_of, query, quoted
 from pipeline.delta.logs.entries import newest
@@ -131,7 +132,8 @@ class TopicLog:
             if (reason := self._refusal(identity)) is not None:
                 raise InvalidMessage("message_id", str(message_id), f"one that ingest takes; it refused this: {reason}")
             if time.monotonic() >= until:
-                raise Timeout(f"message {message_id}: the job does not run, or has not taken it: it", timeout_s * 1_000)
+                what = f"message {message_id}: the job does not run, or has not taken it: it"
+                raise Timeout(what, timeout_s * 1_000, JobHint(self.root))
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
         return place

@@ -15,11 +15,11 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from jobs.commands.status import look, report
 from pipeline.client.client import Client
-from pipeline.client.insight.job import Job, job_of
 from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.client.subscribing.topics import create_partitioned_topic
+from pipeline.client.tables.job import Job, job_of
 from pipeline.storage.locks import StageLock, holder
 from schemas import MESSAGES, REJECTED_INGEST, SUBSCRIPTIONS
 from tests.support.client import at, message_row, new_warehouse, noticed, put

@@ -261,12 +261,13 @@ def test_a_line_tells_what_happened_since_the_last_one() -> None:
     board.published(Publication(600, 2.0, 2.0), START + 1_000)
     board.waiting(42, START + 5_000)
     first, second = board.line(START + 2_000), board.line(START + 7_000)
-    assert (first.taken_per_s, first.out_per_s, first.pending, first.behind_s) == (500, 300, 42, 2.0)
+    assert (first.taken_per_s, first.out_per_s, first.pending, first.behind_s) == (500, 300, 42, 1.0)
     assert first.next_due_s == 3.0
     assert first.late_p99_s == pytest.approx(2.0, abs=0.002)
-    assert (second.taken_per_s, second.out_per_s, second.pending, second.behind_s) == (0, 0, 42, 7.0)
+    assert (second.taken_per_s, second.out_per_s, second.pending, second.behind_s) == (0, 0, 42, 1.0)
     assert (second.next_due_s, second.moves) == (None, False)
     assert second.late_p99_s is not None
+    assert board.line(START + 30_000).behind_s == 30.0, "who tells nothing for long is behind by then"
     assert board.line(START + 62_000).late_p99_s is None
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
+from pipeline.client.clock import is_turned
 from pipeline.config.stages import INGEST, STAGES
+from pipeline.config.wallclock import wall_ms
 from pipeline.delta.checkpoints import parse
 from pipeline.storage.files import Files
 from pipeline.storage.locks import holder
 
+FRESH_MS = 30_000
+"""A job that was seen since runs: it has a batch every few seconds."""
 _Numbers = Mapping[int, int]
 """Batches, and when the file of each was written, ms UTC."""
 
@@ -45,6 +51,34 @@ def job_of(root: str) -> Job:
     behind = None if virtual else _behind(files, f"{folder}/{INGEST}/offsets", written[f"{INGEST}/commits"])
     held = (holder(stage, folder) for stage in STAGES)
     return Job(seen, behind, next((process for process in held if process is not None), None))
+
+
+@dataclass(frozen=True)
+class JobHint:
+    """A text for the message of somebody who waits in vain, which is looked for when it is read.
+
+    Attributes:
+        root: the warehouse.
+    """
+
+    root: str
+
+    def __str__(self) -> str:
+        """That no job runs, and since when; empty while one is seen, or nobody can tell."""
+        if is_turned(self.root):
+            return ""
+        # Whatever stands in the way of the answer, it is about something else.
+        with suppress(Exception):
+            job = job_of(self.root)
+            if job.process is not None or (job.seen is not None and wall_ms() - job.seen < FRESH_MS):
+                return ""
+            seen = "no job has run" if job.seen is None else f"no job was seen since {_iso(job.seen)}"
+            return f"; {seen} on {self.root}: delayline run --warehouse {shlex.quote(self.root)}"
+        return ""
+
+
+def _iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms // 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _numbers(files: Files, folder: str) -> _Numbers:

@@ -1,0 +1,44 @@
+"""Who waits in vain learns that no job runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from pipeline.client.client import Client
+from pipeline.client.exceptions import Timeout
+from pipeline.client.message import MessageId
+from pipeline.client.tables.job import JobHint
+from pipeline.config.stages import INGEST
+from pipeline.storage.locks import StageLock
+from pipeline.testing.warehouse import warehouse
+
+
+def test_it_is_said_when_a_job_was_seen_last(root: str) -> None:
+    """Never; long ago, with how to start one; a moment ago nothing, and nothing while a process has the lock."""
+    with Client(root) as client:
+        reader = client.create_reader("t", MessageId.earliest)
+        with pytest.raises(Timeout) as waited:
+            reader.read_next(1)
+    assert str(waited.value).endswith(f"; no job has run on {root}: delayline run --warehouse {root}")
+    offsets = Path(root, "_checkpoints", INGEST, "offsets")
+    offsets.mkdir(parents=True)
+    (offsets / "0").touch()
+    assert str(JobHint(root)) == ""
+    os.utime(offsets / "0", (0, 0))
+    assert (
+        str(JobHint(root))
+        == f"; no job was seen since 1970-01-01T00:00:00Z on {root}: delayline run --warehouse {root}"
+    )
+    with StageLock(INGEST, f"{root}/_checkpoints").held():
+        assert str(JobHint(root)) == ""
+
+
+def test_a_warehouse_under_test_needs_no_job() -> None:
+    """Its stages work in the process of the test."""
+    with warehouse() as world, pytest.raises(Timeout, match=r"^read_next took longer than 1 ms$"):
+        world.client().create_reader("t", MessageId.earliest).read_next(1)
