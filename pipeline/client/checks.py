@@ -36,12 +36,14 @@ _MOST = (1 << 63) - 1
 _US = timedelta(microseconds=1)
 
 
-def root_of(url: str) -> str:
+def root_of(url: object) -> str:
     """The folder of a warehouse, from its address.
 
     Raises:
         InvalidUrl: it is none.
     """
+    if not isinstance(url, str):
+        raise InvalidUrl(url)
     _, colon, rest = url.partition("://")
     if not url.strip() or (colon and not rest.strip("/")):
         raise InvalidUrl(url)
@@ -172,6 +174,8 @@ def checked_columns(deliveries: pa.Table, names: Sequence[str]) -> pa.Table:
         InvalidMessage: one is missing, or has NULL, or what is none of its kind.
     """
     columns = dict[str, pa.ChunkedArray]()
+    if not isinstance(deliveries, pa.Table):
+        raise InvalidMessage("deliveries", deliveries, f"an Arrow table with the columns {', '.join(names)}")
     for name in names:
         wanted = _DELIVERED.field(name).type
         if name not in deliveries.column_names or deliveries.column(name).null_count:

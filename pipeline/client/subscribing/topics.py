@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pipeline.client.checks import checked_topic
 from pipeline.client.subscribing.lines import PARTITIONS, replace_lines, topic_row
 from pipeline.client.subscribing.subscriptions import Subscription, active, subscribe_all
-from pipeline.config.errors import BadValue
+from pipeline.config.errors import BadValue, check_count
 from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.subscriptions.policies import partition_of, topic_of
 from schemas import MESSAGES, SUBSCRIPTIONS
@@ -50,6 +50,8 @@ def create_partitioned_topic(root: str, topic: str, partitions: int) -> list[str
     topic = checked_topic(topic)
     if partition_of(topic) >= 0:
         raise BadValue("topic", topic, "one that is no partition itself")
+
+    check_count("partitions", partitions)
 
     def grown(registry: DeltaTable) -> int:
         there = counts_of(registry).get(topic, 0)
