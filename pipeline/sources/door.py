@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from pipeline.config.errors import BadSetting, BadValue
-from pipeline.config.sources import COLUMNS, Source
+from pipeline.config.sources import Source
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.storage.files import Files
 from pipeline.subscriptions.destination import Destination
@@ -215,7 +215,7 @@ class InboxRows:
         """The rows of a batch, as `inbox` has them."""
         _lenient(rows.sparkSession)
         rows = self._with_derived(rows)
-        made = {name: F.expr(self._expressions.get(name, "NULL")) for name in COLUMNS}
+        made = {name: F.expr(self._expressions.get(name, "NULL")) for name in INBOX.columns.names}
         kinds = {each.name: each.dataType for each in INBOX.schema.fields}
         cast = [column.cast(kinds[name]).alias(name) for name, column in made.items()]
         found = rows.select(*cast, F.expr(self._position).alias("place"))
