@@ -176,7 +176,8 @@ class Consumer(Receiver):
             InvalidMessage: it is nothing that this consumer gets.
             Timeout: it is an id that `send` gave, and the job has not taken the message.
         """
-        message = placed(self.root, self.topic_consumers, message)
+        if isinstance(message, MessageId):
+            message = placed(self.root, self.topic_consumers, message)
         with self._opened():
             settle(self.topic_consumers, message)
 

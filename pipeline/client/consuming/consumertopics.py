@@ -76,6 +76,12 @@ def settle(topic_consumers: Sequence[TopicConsumer], message: Named | pa.Table) 
             else:
                 topic_consumer.settle_in(life, runs_of(longs(rows, "ledger_id"), longs(rows, "entry_id")))
         return
+    if isinstance(message, Received):
+        # Nearly each message comes this way.
+        for each in topic_consumers:
+            if each is message.consumer and message.life == each.life:
+                each.tracker.acknowledge(message.position)
+                return
     topic_consumer, place = address_of(topic_consumers, message)
     if not isinstance(message, Received) or message.life == topic_consumer.life:
         topic_consumer.tracker.acknowledge(place)
