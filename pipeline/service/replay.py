@@ -58,8 +58,8 @@ def replay(
 
     Args:
         warehouse: made by `create_all`, with its subscriptions.
-        messages: the columns of `inbox`; a row enters when the clock passes its `publish_time`, and one without a
-            `publish_time` with the first instant.
+        messages: columns of `inbox`; those that they lack are NULL. A row enters when the clock passes its
+            `publish_time`, and one without a `publish_time` with the first instant.
         course: the instants.
         settings: sizes and limits.
         observe: told of each step of each stage.
@@ -90,7 +90,9 @@ def entering(messages: DataFrame, course: ReplayClock) -> DataFrame:
     steps = F.call_function("div", after + step - 1, step)
     number = F.when(after > 0, F.least(steps, F.lit(len(course) - 1))).otherwise(0)
     in_time = F.col("publish_time").isNull() | (after <= (course.last - course.first) * 1_000)
-    return messages.where(in_time).select(*INBOX.columns.names, number.alias(_NUMBER))
+    known = set(messages.columns)
+    lacking = {each.name: F.lit(None).cast(each.dataType) for each in INBOX.schema.fields if each.name not in known}
+    return messages.where(in_time).withColumns(lacking).select(*INBOX.columns.names, number.alias(_NUMBER))
 
 
 class Producer:
