@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+pytest.importorskip("pyspark", reason="what is aimed at is measured with Spark, too")
+
 from benchmarks import outstanding
 from benchmarks.aims import _outstanding
 from state import Condition

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+
+pytest.importorskip("pyspark", reason="batches are Spark's")
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from jobs.commands.failures import explain

@@ -9,6 +9,8 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+pytest.importorskip("pyspark", reason="sources are streams of Spark's")
+
 from pipeline.config.errors import BadSetting
 from pipeline.config.sources import Source
 from pipeline.delta.checkpoints import Checkpoint
