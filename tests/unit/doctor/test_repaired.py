@@ -34,6 +34,7 @@ from schemas import (
     CONSUMER_EVENTS,
     CURSORS,
     DELIVERIES,
+    IDENTITY,
     INBOX,
     MESSAGES,
     REDELIVERY,
@@ -78,7 +79,8 @@ def note(root: str, name: str, number: int, rows: pa.Table | None = None) -> Non
 def spoil(root: str, table: Table) -> None:
     """Overwrite a table with its rows, less a column, and with another type of another one."""
     rows = pa.table(open_table(root, table).to_pyarrow_table())
-    changed, gone = rows.column_names[2], rows.column_names[-2]
+    # Those that name a message are missing in warehouses of earlier versions, too.
+    changed, gone = rows.column_names[2], [each for each in rows.column_names if each not in IDENTITY][-2]
     texts = pa.array([str(each) for each in rows.column(changed).to_pylist()]).cast(pa.binary())
     rows = rows.set_column(2, changed, texts).drop_columns([gone])
     write_deltalake(path_of(root, table), rows, mode="overwrite", schema_mode="overwrite")
