@@ -1,12 +1,13 @@
-"""What a program of Spark says with a DataFrame, by one commit: deliveries are settled, messages are commanded.
+"""A session of Spark for a program, and what the program says with a DataFrame, by one commit.
 
-Nothing here loads Spark: whoever has a DataFrame has loaded it.
+Deliveries are settled, messages are commanded. Only `session` loads Spark.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Protocol, Unpack
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 import pyarrow as pa
 
@@ -15,6 +16,27 @@ from pipeline.client.commanding.commands import Command, HowGiven
 from pipeline.client.consuming import acknowledgingrows
 from pipeline.client.consuming.acknowledgingrows import SETTLED_BY
 from pipeline.client.options import spelled_out
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def session(root: str = "", *, app: str = "delayline", settings: Mapping[str, str] | None = None) -> SparkSession:
+    """A session on this machine that reads and writes the tables of a warehouse; or the one that the program has.
+
+    Delta is set up, with its JARs. Times are UTC, and the stack of the JVM is large enough for the end of a stream.
+
+    Args:
+        root: the warehouse, if it lies in an object store.
+        app: the name of the application.
+        settings: further settings of Spark, which win over these.
+
+    Raises:
+        ModuleNotFoundError: Spark is not installed: `pip install 'delayline[spark]'`.
+    """
+    from pipeline.config.session import program_session  # noqa: PLC0415 - clients work without Spark
+
+    return program_session(app, root, extra=settings)
 
 
 class Rows(Protocol):

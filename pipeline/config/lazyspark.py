@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pipeline.config import deltaspark
 else:
     pyspark, F = _Late("pyspark"), _Late("pyspark.sql.functions")
-    deltaspark = _Late("pipeline.config.deltaspark")
+    deltaspark = _Late(f"{__package__}.deltaspark")
 
 
 def raised(*errors: str | type[Exception]) -> tuple[type[Any], ...]:

@@ -260,6 +260,29 @@ def local_session(
     return spark
 
 
+_OF_A_PROGRAM = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.sql.session.timeZone")
+"""What a program needs to see the tables as the job does. How the job plans its batches is nobody else's."""
+
+
+def program_session(app: str, *paths: str, extra: Mapping[str, str] | None = None) -> SparkSession:
+    """The session of a program that reads and writes the tables, on this machine; or the one that it has already.
+
+    Args:
+        app: the application's name.
+        paths: what it will read and write. In S3 that takes another JAR, which is large, and settings.
+        extra: further settings, which win over ours.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {name: CORRECTNESS[name] for name in _OF_A_PROGRAM}
+    settings |= {_JAVA_OPTIONS: COST[_JAVA_OPTIONS], "spark.ui.showConsoleProgress": "false"}
+    settings |= {**(Store.of(os.environ).hadoop() if any(map(is_s3, paths)) else {}), **(extra or {})}
+    plain = pyspark.sql.SparkSession.builder.appName(app)
+    for key, value in settings.items():
+        plain = plain.config(key, value)
+    wanted = [HADOOP_AWS] if any(map(is_s3, paths)) else []
+    return deltaspark.configure_spark_with_delta_pip(plain, extra_packages=wanted).getOrCreate()
+
+
 def resolved(spark: SparkSession) -> list[Path]:
     """The JARs that a session got beside those of Spark itself."""
     jars = spark.sparkContext.getConf().get("spark.jars") or ""

@@ -51,6 +51,13 @@ ELSEWHERE = {
 """Rooms that are used where not everything is installed, or no JVM may start, and all that they may come to load."""
 
 
+LATE = {
+    ("pipeline.client.spark", "pipeline.config.session.program_session"),
+    ("pipeline.client.spark", "pyspark.sql.SparkSession"),
+}
+"""What a function for programs that have Spark imports when it is called; `test_extras` holds that it is all."""
+
+
 def rooms() -> list[str]:
     """The folders of `pipeline`."""
     return sorted(path.name for path in (ROOT / "pipeline").iterdir() if (path / "__init__.py").exists())
@@ -106,6 +113,8 @@ def comes_to_load(room: str) -> dict[str, str]:
     while waiting:
         module = known[waiting.pop()]
         for name in imports(module):
+            if (module.name, name) in LATE:
+                continue
             ours = next((each for each in (name, name.rpartition(".")[0], f"{name}.__init__") if each in known), None)
             if ours is None and not within(name, *sys.stdlib_module_names, *PROJECT):
                 outside[name] = module.name
