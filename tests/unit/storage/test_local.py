@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+pytest.importorskip("pyspark", reason="what is read here is compared with the types of Spark")
+
 from pipeline.config.routes import NotInDriver
 from pipeline.delta.checkpoints import Checkpoint, Position
 from pipeline.delta.logs.entries import uri_name
