@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pipeline.config.errors import BadSetting
 from pipeline.config.options import Options, Watching
 from pipeline.config.session import Machine
-from pipeline.config.settings import DAY_MS, MINUTE_MS, SECOND_MS, LiveClock, Settings, Upkeep, check
+from pipeline.config.settings import DAY_MS, MINUTE_MS, SECOND_MS, LiveClock, Settings, Upkeep, check, check_text
 from pipeline.config.sizing import Choice, SizingInputs, choose
 from pipeline.config.sources import Source, sources_of
 
@@ -28,7 +28,9 @@ _UPKEEP = {
 T = TypeVar("T", Settings, LiveClock, Machine)
 Layer = tuple[str, Mapping[str, Any]]
 """Where some settings stand, for people; and their tables, as TOML has them."""
-_FORM = "SECTION.NAME=VALUE, as in settings.driver_rows=0"
+_FORM = "SECTION.NAME=VALUE, as in settings.driver_rows=0; of a source source.SOURCE.NAME=VALUE"
+_SOURCE = "source"
+"""The section whose values are tables."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,12 @@ def stated_layer(where: str, texts: Sequence[str]) -> Layer:
     for text in texts:
         name, sign, value = text.partition("=")
         *sections, key = (each.strip() for each in name.split("."))
-        if not (sign and sections and all((*sections, key))):
-            raise BadSetting(where, text, _FORM)
-        table = tables
+        most = 2 if sections[:1] == [_SOURCE] else 1
+        table: Any = tables
         for section in sections:
-            table = table.setdefault(section, {})
+            table = table.setdefault(section, {}) if isinstance(table, dict) else None
+        if not (sign and 1 <= len(sections) <= most and all((*sections, key)) and isinstance(table, dict)):
+            raise BadSetting(where, text, _FORM)
         try:
             table[key] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
@@ -102,7 +105,7 @@ def profile_of(*layers: Layer) -> Profile:
     """
     file, origins = dict[str, dict[str, Any]](), dict[str, str]()
     for where, tables in layers:
-        _known("profile", tables, {"session", "run", "settings", "clock", "source"})
+        _known("profile", tables, {"session", "run", "settings", "clock", _SOURCE})
         for section, values in tables.items():
             if not isinstance(values, Mapping):
                 raise BadSetting(section, values, f"a table: [{section}]")
@@ -114,11 +117,13 @@ def profile_of(*layers: Layer) -> Profile:
                 origins[f"{section}.{name}"] = where
     run = file.get("run", {})
     _known("run", run, {"trigger", *_WATCHED, *_UPKEEP})
+    for name in {"trigger", "progress_log"} & run.keys():
+        check_text(f"run.{name}", run[name])
     clock = _made(LiveClock, "clock", file.get("clock", {}))
     settings = _made(Settings, "settings", file.get("settings", {}))
     options = Options(clock, settings, run.get("trigger"), _upkeep(run))
     watching = Watching(**{name: run[name] for name in _WATCHED if name in run})
-    machine, sources = _made(Machine, "session", file.get("session", {})), sources_of(file.get("source", {}))
+    machine, sources = _made(Machine, "session", file.get("session", {})), sources_of(file.get(_SOURCE, {}))
     return Profile(machine, options, watching, origins, sources)
 
 

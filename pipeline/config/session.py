@@ -18,7 +18,7 @@ from pipeline.config.jvm import java_class, keep_classes
 from pipeline.config.lazyspark import deltaspark, pyspark
 from pipeline.config.paths import is_s3, python_environment
 from pipeline.config.s3 import Store
-from pipeline.config.settings import check
+from pipeline.config.settings import check, check_text
 from pipeline.config.sizing import cores_here
 
 if TYPE_CHECKING:
@@ -140,6 +140,8 @@ class Machine:
         """Refuse values that could not work."""
         check("cores", self.cores, 1, 100_000)
         check("partitions", self.partitions, 1, 100_000)
+        check_text("memory", self.memory)
+        check_text("java_options", self.java_options)
 
 
 @contextmanager

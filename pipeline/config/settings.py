@@ -202,6 +202,12 @@ def check(field: str, value: object, low: int, high: int) -> None:
         raise BadSetting(field, value, f"{low}..{high}")
 
 
+def check_text(field: str, value: object) -> None:
+    """Raise `BadSetting` unless a value is a text."""
+    if not isinstance(value, str):
+        raise BadSetting(field, value, "a text")
+
+
 def folders(field: str, value: object) -> tuple[str, ...]:
     """Folders and addresses as a setting states them.
 

@@ -171,7 +171,7 @@ def _toml(value: object) -> str:
 
 
 def _allowed(setting: Setting) -> str:
-    """The range that is named when a profile states a value that no setting takes; empty: any text."""
+    """The range that is named when a profile states a value that no setting takes."""
     with TemporaryDirectory() as folder:
         wrong = Path(folder, "wrong.toml")
         wrong.write_text(f"[{setting.section}]\n{setting.name} = -1\n", encoding="utf-8")
@@ -179,7 +179,7 @@ def _allowed(setting: Setting) -> str:
             read_profile(wrong)
         except BadSetting as refused:
             return re.sub(r"\d{5,}", lambda found: f"{int(found[0]):_}", refused.allowed).replace("..", " to ")
-    return "text"
+    raise AssertionError(setting)
 
 
 if __name__ == "__main__":

@@ -145,10 +145,16 @@ def test_a_value_in_the_place_of_a_table_is_refused_by_its_name(tmp_path: Path, 
         ("settings", "driver_rows", "true"),
         ("session", "cores", "true"),
         ("run", "metrics_port", "true"),
+        ("session", "memory", "2024-01-01"),
+        ("session", "memory", "4"),
+        ("session", "memory", "{x = 1}"),
+        ("session", "java_options", "['-Xss16m']"),
+        ("run", "trigger", "5"),
+        ("run", "progress_log", "5"),
     ],
 )
-def test_what_is_no_whole_number_is_refused_by_its_name(tmp_path: Path, section: str, name: str, value: str) -> None:
-    """To Python `true` is 1: a start would take it without a word."""
+def test_what_is_of_another_kind_is_refused_by_its_name(tmp_path: Path, section: str, name: str, value: str) -> None:
+    """To Python `true` is 1: a start would take it without a word. What Spark says of a date is no help."""
     wrong = tmp_path / "wrong.toml"
     wrong.write_text(f"[{section}]\n{name} = {value}\n", encoding="utf-8")
     with pytest.raises(BadSetting) as refused:
@@ -218,6 +224,17 @@ def test_without_a_pause_there_is_no_maintenance(tmp_path: Path) -> None:
     assert read_profile(quiet).options.upkeep is None
 
 
+def test_the_command_has_maintenance_unless_its_pause_is_0(tmp_path: Path) -> None:
+    """A file is laid over the profile of the command, which has a pause; a main for spark-submit reads it alone."""
+    small, quiet = tmp_path / "small.toml", tmp_path / "quiet.toml"
+    small.write_text("[settings]\ndriver_rows = 5\n", encoding="utf-8")
+    quiet.write_text("[run]\nmaintain_ms = 0\n", encoding="utf-8")
+    assert profile_from(small).options.upkeep == read_profile(PROFILE).options.upkeep
+    assert profile_from(small).options.upkeep is not None
+    assert read_profile(small).options.upkeep is None
+    assert profile_from(quiet).options.upkeep is None
+
+
 def test_spark_defaults_are_what_a_session_of_ours_has() -> None:
     """Under spark-submit the file says what `pipeline.config.session` says elsewhere; the two must not drift apart."""
     assert pairs(CONF / "spark-defaults.conf", None) == CORRECTNESS | SOCKETS | COST
@@ -269,11 +286,17 @@ def test_what_is_shown_is_a_profile_that_can_be_read(tmp_path: Path) -> None:
         assert ("settings.horizon_ms" in again.stated) == (place is PLACE)
 
 
-@pytest.mark.parametrize("text", ["driver_rows=5", "settings.driver_rows", "settings.=5", "=5", "settings..a=1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("driver_rows=5", "settings.driver_rows", "settings.=5", "=5", "settings..a=1"),
+        *("session.memory.x=1", "source.orders.topic.x=1", "source.a.topic=1"),
+    ],
+)
 def test_a_setting_of_another_form_is_refused(text: str) -> None:
-    """With the form that it has."""
+    """With the form that it has, also where a value stands already. Only a source has names below its name."""
     with pytest.raises(BadSetting, match=r"SECTION\.NAME=VALUE"):
-        profile_from(None, [text])
+        profile_from(None, ["session.memory=4g", "source.a=5", text])
 
 
 def test_a_port_that_is_taken_is_found_before_spark_starts() -> None:
