@@ -25,7 +25,7 @@ from jobs.commands.policies import stated
 from jobs.commands.values import pairs
 from jobs.groups import MESSAGES, OPERATE, RUN, App, Commands
 from jobs.terminal import OutputFailed, echo, echo_lines, open_descriptors, tell
-from pipeline.client.subscribing import subscriptions
+from pipeline.client.subscribing import subscriptions, topics
 from pipeline.config.paths import one_spelling
 from pipeline.config.printed import printable
 from pipeline.config.sizing import DEFAULT_RATE
@@ -139,7 +139,7 @@ def subscribe(
         raise typer.BadParameter("policies need --ack")
     policies = Policies(ack=ack, **given)
     new = subscriptions.Subscription(topic, subscription, kind.value, start.value, tick, policies)
-    fresh = subscriptions.subscribe(warehouse, new)
+    fresh = topics.subscribe_each(warehouse, new)
     tell(f"{printable(f'{topic}/{subscription}')} is {'registered' if fresh else 'registered already'}")
 
 

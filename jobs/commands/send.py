@@ -11,8 +11,9 @@ from jobs.commands.durations import UNITS_MS, spell
 from jobs.commands.jsonform import json_line, record
 from jobs.commands.times import spoken
 from pipeline.client.exceptions import InvalidMessage
-from pipeline.client.producing.inbox import Message, checker, drawn_name, send
+from pipeline.client.producing.inbox import Message, checker, drawn_name, partition_for, send
 from pipeline.client.subscribing.policysetting import topic_policies
+from pipeline.client.subscribing.topics import topic_partitions
 from pipeline.config.errors import PipelineError
 from pipeline.config.printed import printable
 from pipeline.subscriptions.policies import TopicPolicies
@@ -35,6 +36,7 @@ class Outbox:
         self.producer_name, self.sent = drawn_name(), 0
         self._root, self._check = root, checker(root)
         self._form, self._policies = replace(form, producer_name=self.producer_name), _policies_of(root, form.topic)
+        self._topics = topic_partitions(root, form.topic)
         self._first: Message | None = None
         self._gathered, self._bytes = list[Message](), 0
 
@@ -46,7 +48,8 @@ class Outbox:
             InvalidMessage: the same of its delay, or the topic takes no such delay.
         """
         number = self.sent + len(self._gathered)
-        message = replace(self._form, payload=payload, publish_time=read_at, sequence_id=number)
+        topic = self._topics[partition_for(self._form.key, number, len(self._topics))]
+        message = replace(self._form, topic=topic, payload=payload, publish_time=read_at, sequence_id=number)
         self._check(message)
         self._check_delay(message)
         self._first = self._first or message

@@ -12,13 +12,15 @@ from pipeline.client.exceptions import InvalidMessage
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.config.errors import BadValue
 from pipeline.storage.arrays import IntArray
+from pipeline.storage.texts import MAX_NAME_BYTES
 from pipeline.subscriptions.policies import partition_of, topic_of
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY, whole_number
 from pipeline.subscriptions.topicnames import plain_topic
 from schemas import IDENTITY
 
 _LAYOUT, _BY_PRODUCER = struct.Struct(">BBiqqi"), struct.Struct(">qqHH")
-_VERSION = 1
+_VERSION, _NAMED = 1, 2
+"""Of the bytes of an id: with a position alone, and with what its producer calls it."""
 _FIRST, _LAST = -1, (1 << 63) - 1
 
 
@@ -95,7 +97,17 @@ class MessageId:
             producer_name: who sent it.
             sequence_id: its number among those of the producer.
             published: when it was sent, microseconds since the epoch; -1: not known. It is found faster with it.
+
+        Raises:
+            BadValue: a text is none, or too long; a number is none, or outside of its range.
         """
+        texts: dict[str, object] = {"topic": topic, "producer_name": producer_name}
+        for field, text in texts.items():
+            if not isinstance(text, str) or not 0 < len(text.encode(errors="replace")) <= MAX_NAME_BYTES:
+                raise BadValue(field, text, f"a text of up to {MAX_NAME_BYTES} bytes")
+        for field, number, least in (("sequence_id", sequence_id, 0), ("published", published, -1)):
+            if type(number) is not int or not least <= number <= _LAST:
+                raise BadValue(field, number, f"a whole number in {least}..{_LAST}")
         return cls(partition_of(topic), topic=topic, identity=Identity(producer_name, sequence_id, published))
 
     @staticmethod
@@ -147,9 +159,9 @@ class MessageId:
     def serialize(self) -> bytes:
         """The id as bytes, to be kept. Of an id with a position alone the topic is not among them."""
         ledger, entry, partition, batch = self._place
-        place = _LAYOUT.pack(_VERSION, self._identity is not None, partition, ledger, entry, batch)
         if self._identity is None:
-            return place
+            return _LAYOUT.pack(_VERSION, 0, partition, ledger, entry, batch)
+        place = _LAYOUT.pack(_NAMED, 0, partition, ledger, entry, batch)
         name, number, published = self._identity
         topic, producer = self._topic.encode(), name.encode()
         return place + _BY_PRODUCER.pack(number, published, len(topic), len(producer)) + topic + producer
@@ -161,12 +173,13 @@ class MessageId:
         Raises:
             InvalidMessage: they are not those of an id.
         """
-        allowed = f"what serialize of version {_VERSION} gave"
+        allowed = f"what serialize of version {_VERSION} or {_NAMED} gave"
         try:
-            version, named, partition, ledger, entry, batch = _LAYOUT.unpack_from(message_id_bytes)
-            if version != _VERSION or named > 1 or (not named and len(message_id_bytes) != _LAYOUT.size):
+            version, zero, partition, ledger, entry, batch = _LAYOUT.unpack_from(message_id_bytes)
+            is_plain = version == _VERSION and len(message_id_bytes) == _LAYOUT.size
+            if zero or not (is_plain or version == _NAMED):
                 raise InvalidMessage("message_id_bytes", message_id_bytes, allowed)
-            if not named:
+            if is_plain:
                 return cls(partition, ledger, entry, batch, topic=topic or "")
             number, published, *sizes = _BY_PRODUCER.unpack_from(message_id_bytes, _LAYOUT.size)
             texts = message_id_bytes[_LAYOUT.size + _BY_PRODUCER.size :]
@@ -175,7 +188,9 @@ class MessageId:
             raise InvalidMessage("message_id_bytes", message_id_bytes, allowed) from error
         if len(texts) != sum(sizes):
             raise InvalidMessage("message_id_bytes", message_id_bytes, allowed)
-        return cls(partition, ledger, entry, batch, topic=topic or own, identity=Identity(name, number, published))
+        # A program may name the topic of which it is a partition.
+        named = own if topic is None or topic_of(own) == topic else topic
+        return cls(partition, ledger, entry, batch, topic=named, identity=Identity(name, number, published))
 
     def __str__(self) -> str:
         """(ledger, entry, partition, batch index), as the reference writes it; one that `send` gave: name:number."""
@@ -190,8 +205,8 @@ class MessageId:
     def __hash__(self) -> int:
         """Equal ids have one hash.
 
-        Except for one that a program makes of numbers alone: it is equal to that of the received message, and another
-        one in a set or as a key. There take `position`.
+        Except for one that a program makes of numbers alone, or that was kept by an earlier version: it is equal to
+        that of the received message, and another one in a set or as a key. There take `position`.
         """
         return hash(self._place if self._identity is None else self._identity[:2])
 
@@ -235,7 +250,8 @@ def checked_id(topic: str, message_id: object) -> str:
         BadValue: it is no id, or that of a message of another topic.
     """
     if isinstance(message_id, MessageId):
-        own = plain_topic(message_id.topic_name()) or topic
+        partition = f"{topic}-partition-{message_id.partition()}" if message_id.partition() >= 0 else topic
+        own = plain_topic(message_id.topic_name()) or (partition if topic_of(topic) == topic else topic)
         if topic in (own, topic_of(own)):
             return own
     raise BadValue("message_id", repr(message_id), f"the id of a message of topic {topic}")

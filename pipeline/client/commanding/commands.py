@@ -17,7 +17,8 @@ from pipeline.client.commanding.outcomes import remaining
 from pipeline.client.commanding.selecting import Selection, choose, selection
 from pipeline.client.message import MessageId, checked_id
 from pipeline.client.options import refuse, spelled_out
-from pipeline.client.tables.topiclog import TopicLog
+from pipeline.client.subscribing.topics import topic_partitions
+from pipeline.client.tables.topiclog import TopicLog, located
 from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.delta.deltars import append, open_table, quoted
 from pipeline.storage.arrays import IntArray, arrow_schema, completed, longs
@@ -283,8 +284,9 @@ def _chosen(root: str, topic: str, subscription: str | None, how: HowCommanded) 
     open_table(root, COMMANDS)
     given, message_id = how.get("positions"), how.get("message_id")
     if message_id is not None:
-        topic = checked_id(topic, message_id)
-        only = PositionSet.at(*np.array([TopicLog(root, topic).position_of(message_id)], np.int64).T)
+        logs = [TopicLog(root, each) for each in topic_partitions(root, checked_id(topic, message_id))]
+        log, place = located(logs, message_id)
+        topic, only = log.topic, PositionSet.at(*np.array([place], np.int64).T)
     elif given is not None:
         only = _positions(given)
     else:

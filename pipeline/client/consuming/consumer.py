@@ -270,16 +270,15 @@ class Consumer(Receiver):
             SubscriptionNotFound: somebody has ended the subscription.
             Timeout: the service does not run. The subscription is sought as soon as it does.
         """
-        where = checked_where(messageid)
+        where = checked_where(placed(self.root, self.topic_consumers, messageid))
         with self._opened():
             topic_consumers = sought(self.topic_consumers, where)
-            self.kept.drop(topic_consumers)
         begin = partial(begin_anew, self.root, inclusive=self.options.start_message_id_inclusive)
         lives = {each: begin(*each.named, where) for each in topic_consumers}
+        with self._opened():
+            self.kept.drop(topic_consumers)
         if not self._waited(lambda: all(each.life >= life for each, life in lives.items()) or None, _SEEK_MS):
             raise Timeout("seek: the job does not run: it", _SEEK_MS, JobHint(self.root))
-
-    # ---- listener
 
     def pause_message_listener(self) -> None:
         """Give the listener no more messages until `resume_message_listener`."""

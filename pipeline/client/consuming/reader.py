@@ -191,10 +191,15 @@ class Reader(Receiver):
         where = checked_where(messageid)
         if where == MessageId.latest:
             self._await_sent()
+        # To find a message may take long, and meanwhile others read.
+        parts = list(self._parts.values())
+        places = [
+            (START, where) if isinstance(where, int) else (self._place(each.log, where), _BEGIN) for each in parts
+        ]
         with self._lock:
             self._check_open()
-            for each in self._parts.values():
-                each.begin(*((START, where) if isinstance(where, int) else (self._place(each.log, where), _BEGIN)))
+            for each, place in zip(parts, places, strict=True):
+                each.begin(*place)
             self._ready.clear()
 
     def close(self) -> None:

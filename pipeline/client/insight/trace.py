@@ -14,7 +14,9 @@ from pipeline.client.options import refuse, spelled_out
 from pipeline.client.subscribing.deadletters import letters_of
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import subscriptions
+from pipeline.client.subscribing.topics import topic_partitions
 from pipeline.client.tables.logs import CursorLog
+from pipeline.client.tables.topiclog import TopicLog
 from pipeline.config.errors import BadValue, check_count, check_kind, check_text
 from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.storage.files import Files
@@ -246,7 +248,7 @@ def trace(root: str, topic: str, subscription: str | None = None, **how: Unpack[
             raise BadValue("position", position, "(ledger, entry), whole numbers")
     topic = plain_topic(topic)
     if message_id is not None:
-        topic = checked_id(topic, message_id)
+        topic = _topic_of(root, topic, message_id)
     sent = _meant(root, topic, key, message_id, position, limit)
     places = [each.position for each in sent if each.position is not None]
     if not places:
@@ -262,6 +264,15 @@ def trace(root: str, topic: str, subscription: str | None = None, **how: Unpack[
         standing = () if place is None else tuple(states.of(each, place, steps))
         found.append(Trace(topic, each, _sorted(steps), standing))
     return found
+
+
+def _topic_of(root: str, topic: str, message_id: MessageId) -> str:
+    """The topic, or the partition, in whose log a message is; if it is in none, the one that the id names."""
+    own, identity = checked_id(topic, message_id), message_id.identity
+    if identity is None or not message_id.is_sent:
+        return own
+    logs = (TopicLog(root, each) for each in topic_partitions(root, own))
+    return next((log.topic for log in logs if log.place_of(identity) is not None), own)
 
 
 def _meant(

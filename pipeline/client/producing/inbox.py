@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from zlib import crc32
 
 import pyarrow as pa
 
@@ -78,6 +79,11 @@ class Message:
         if self.deliver_at is None or self.publish_time is None:
             return 0
         return max(0, -((self.publish_time - self.deliver_at) // timedelta(milliseconds=1)))
+
+
+def partition_for(key: str | None, turn: int, count: int) -> int:
+    """The number of the partition of a message, of so many: by the hash of its key; without one they take turns."""
+    return (turn if key is None else crc32(key.encode())) % count
 
 
 def drawn_name() -> str:

@@ -10,7 +10,6 @@ from datetime import timedelta
 from functools import partial
 from itertools import count
 from typing import TypedDict, Unpack
-from zlib import crc32
 
 from pipeline.client.checks import Closing, span_ms
 from pipeline.client.choices import PartitionsRoutingMode
@@ -25,6 +24,7 @@ from pipeline.client.exceptions import (
 )
 from pipeline.client.message import RESERVED, MessageId
 from pipeline.client.options import SEND, refuse, spelled_out
+from pipeline.client.producing.inbox import partition_for
 from pipeline.client.producing.limits import Bounds, check_texts
 from pipeline.client.producing.queue import Queue
 from pipeline.client.producing.rows import Content, Done, MessageRouter, Sender, as_received
@@ -99,7 +99,7 @@ class Route:
                 raise InvalidConfiguration("message_router", number, f"it must give 0..{len(senders) - 1}")
             return senders[number]
         if content.key is not None:
-            return senders[crc32(content.key.encode()) % len(senders)]
+            return senders[partition_for(content.key, 0, len(senders))]
         return senders[(self._single if self._turn is None else next(self._turn)) % len(senders)]
 
     def grow(self, topics: Sequence[str], make: Callable[[str], Sender]) -> None:

@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from pipeline.client.checks import check_limit
 from pipeline.client.choices import PartitionsRoutingMode
-from pipeline.client.message import Message, MessageId, Window
+from pipeline.client.message import Identity, Message, MessageId, Window
 from pipeline.client.producing.inbox import drawn_name
 from pipeline.client.producing.limits import check_name
 from pipeline.client.schema import BytesSchema
 from pipeline.delta.deltars import arrow_schema
+from pipeline.subscriptions.policies import partition_of
 from schemas import INBOX
 
 Done = Callable[[Exception | None, MessageId | None], None]
@@ -190,7 +191,8 @@ class Entry(NamedTuple):
         """Its name, by which it can be found as soon as the store has it."""
         # A message whose number was sent before may be another one, sent at another time.
         published = -1 if self.repeated else self.content.published
-        return MessageId.sent(self.sender.topic, self.sender.name, self.sequence_id, published)
+        identity = Identity(self.sender.name, self.sequence_id, published)
+        return MessageId(partition_of(self.sender.topic), topic=self.sender.topic, identity=identity)
 
 
 def inbox_rows(entries: Sequence[Entry]) -> pa.Table:

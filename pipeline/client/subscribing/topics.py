@@ -13,10 +13,11 @@ from deltalake import DeltaTable
 
 from pipeline.client.checks import checked_topic
 from pipeline.client.subscribing.lines import PARTITIONS, replace_lines, topic_row
-from pipeline.client.subscribing.subscriptions import Subscription, active, subscribe_all
+from pipeline.client.subscribing.subscriptions import Subscription, active, subscribe, subscribe_all
 from pipeline.config.errors import BadValue, check_count
 from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.subscriptions.policies import partition_of, topic_of
+from pipeline.subscriptions.topicnames import plain_topic
 from schemas import MESSAGES, SUBSCRIPTIONS
 
 MOST_PARTITIONS = 10_000
@@ -104,6 +105,17 @@ def partition_counts(root: str) -> dict[str, int]:
 def counts_of(registry: DeltaTable) -> dict[str, int]:
     """The same, of the registry at a version."""
     return {row["topic"]: row["partitions"] for row in query(_COUNTS, registry=registry)}
+
+
+def subscribe_each(root: str, new: Subscription) -> bool:
+    """Register a subscription of a topic, or of each of its partitions; False when all are registered already.
+
+    Raises:
+        NoWarehouse, AlreadySubscribed, StillConflicting: as for `subscribe`.
+    """
+    names = topic_partitions(root, plain_topic(new.topic))
+    fresh = [subscribe(root, replace(new, topic=each)) for each in names]
+    return any(fresh)
 
 
 def topic_partitions(root: str, topic: str) -> list[str]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from pipeline.client.exceptions import InvalidMessage, Timeout
+from pipeline.client.exceptions import InvalidMessage, OperationNotSupported, Timeout
 from pipeline.client.message import Identity, MessageId, identity_of
 from pipeline.client.tables.job import JobHint
 from pipeline.client.tables.rows import Rows
+from pipeline.client.tables.untaken import is_under_way, sent
 from pipeline.delta.deltars import arrow_of, instant, open_table, path_of, query, quoted
 from pipeline.delta.logs.entries import newest
 from pipeline.storage.arrays import IntArray, longs
@@ -29,7 +32,7 @@ _PLACES = """
     FROM messages WHERE {mine} AND {after} AND arrow_cast(publish_time, 'Int64') >= {since}
 """
 _LAST = """
-    SELECT ledger_id, entry_id, producer_name, sequence_id, arrow_cast(publish_time, 'Int64') AS published
+    SELECT ledger_id, entry_id, {identity}, arrow_cast(publish_time, 'Int64') AS published
     FROM messages WHERE {mine} ORDER BY ledger_id DESC, entry_id DESC LIMIT 1
 """
 _FIRST = """
@@ -41,7 +44,7 @@ _FROM = """
     WHERE {mine} AND (ledger_id > {ledger} OR (ledger_id = {ledger} AND entry_id >= {entry}))
 """
 _SENT = """
-    SELECT {columns} FROM {table} WHERE {mine} AND producer_name = {name} AND sequence_id = {number} AND {sent}
+    SELECT {columns} FROM t WHERE {mine} AND producer_name = {name} AND sequence_id = {number} AND {sent}
 """
 _ROWS = """
     SELECT {columns} FROM messages WHERE {mine} AND ({spans})
@@ -77,7 +80,8 @@ class TopicLog:
     def last_id(self) -> MessageId:
         """The id of the newest message; without any it is `MessageId.earliest`."""
         self._renew()
-        rows = arrow_of(_LAST.format(mine=self._mine), messages=self._table).to_pylist()
+        text = _LAST.format(mine=self._mine, identity=", ".join(self._columns(IDENTITY)))
+        rows = arrow_of(text, messages=self._table).to_pylist()
         if not rows:
             return MessageId.earliest
         ledger, entry, *identity = rows[0].values()
@@ -119,45 +123,30 @@ class TopicLog:
         self._read = -1
 
     def position_of(self, message_id: MessageId, timeout_s: float = TAKEN_S) -> Place:
-        """The position of a message. One that ingest has not taken yet is waited for.
-
-        Raises:
-            InvalidMessage: ingest has refused it.
-            Timeout: ingest has not taken it in time.
-        """
-        identity, until, pause_s = message_id.identity, time.monotonic() + timeout_s, _LOOK_S
-        if identity is None or not message_id.is_sent:
-            return message_id.position
-        while (place := self.place_of(identity)) is None:
-            if (reason := self._refusal(identity)) is not None:
-                raise InvalidMessage("message_id", str(message_id), f"one that ingest takes; it refused this: {reason}")
-            if time.monotonic() >= until:
-                what = f"message {message_id}: the job does not run, or has not taken it: it"
-                raise Timeout(what, timeout_s * 1_000, JobHint(self.root))
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
-        return place
+        """The position of a message; see `located`."""
+        return located([self], message_id, timeout_s)[1]
 
     def place_of(self, identity: Identity) -> Place | None:
-        """The position of a message that its producer names, of several the last one; None: ingest has not taken it."""
+        """The position of a message that its producer names, of several the last; None: the log does not have it."""
         self._renew()
-        columns = "ledger_id, entry_id"
-        places = [(each["ledger_id"], each["entry_id"]) for each in self._sent("messages", columns, identity)]
-        return max(places, default=None)
+        rows = self._sent(self._table, "ledger_id, entry_id", identity)
+        return max(((each["ledger_id"], each["entry_id"]) for each in rows), default=None)
 
-    def _refusal(self, identity: Identity) -> str | None:
-        """Why ingest has refused a message."""
-        found = self._sent("rejected_ingest", "reason", identity)
+    def refusal(self, identity: Identity) -> str | None:
+        """Why ingest has refused a message; None: it has not."""
+        found = self._sent(open_table(self.root, REJECTED_INGEST), "reason", identity)
         return found[0]["reason"] if found else None
 
-    def _sent(self, table: str, columns: str, identity: Identity) -> list[dict[str, Any]]:
+    def _sent(self, table: DeltaTable, columns: str, identity: Identity) -> list[dict[str, Any]]:
+        if _lacking(table):
+            why = "the warehouse is of an earlier version, and does not know who sent a message; start its job once"
+            raise OperationNotSupported("message_id", why)
         name, number, published = identity
         # Statistics have times in ms.
         around = (instant(published // 1_000 + each) for each in (-1, 1))
         sent = "true" if published < 0 else f"publish_time BETWEEN {' AND '.join(around)}"
-        texts = {"columns": columns, "table": table, "mine": self._mine, "name": quoted(name), "number": number}
-        opened = self._table if table == MESSAGES.name else open_table(self.root, REJECTED_INGEST)
-        return query(_SENT.format(sent=sent, **texts), **{table: opened})
+        texts = {"columns": columns, "mine": self._mine, "name": quoted(name), "number": int(number)}
+        return query(_SENT.format(sent=sent, **texts), t=table)
 
     def rows(self, ledgers: IntArray, entries: IntArray) -> Rows:
         """The rows of some positions, in their order. What retention has deleted meanwhile is left out."""
@@ -166,13 +155,18 @@ class TopicLog:
         if len(spans) > _SPANS:
             spans = [(int(each[0]), int(each[-1])) for each in np.array_split(named, _SPANS)]
         condition = " OR ".join(_span(*each, ledgers, entries) for each in spans)
-        text = _ROWS.format(columns=", ".join(_COLUMNS), mine=self._mine, spans=condition)
+        text = _ROWS.format(columns=", ".join(self._columns(_COLUMNS)), mine=self._mine, spans=condition)
         found = typed(MESSAGES, arrow_of(text, messages=self._table), _COLUMNS)
         places = zip(*(longs(found, name).tolist() for name in _COLUMNS[:2]), strict=True)
         held = {place: number for number, place in enumerate(places)}
         wanted = [held[each] for each in zip(ledgers.tolist(), entries.tolist(), strict=True) if each in held]
         rows, none = found.take(pa.array(wanted, pa.int64())), np.zeros(len(wanted), np.int64)
         return Rows(rows, longs(rows, "ledger_id"), longs(rows, "entry_id"), none, none, none)
+
+    def _columns(self, names: Sequence[str]) -> list[str]:
+        """Columns in SQL; of a warehouse of an earlier version some are not there yet, and NULL."""
+        lacking = _lacking(self._table)
+        return [f"NULL AS {name}" if name in lacking else name for name in names]
 
     def _renew(self) -> None:
         """Let the table be as new as it can be."""
@@ -188,3 +182,49 @@ class TopicLog:
 def _span(first: int, last: int, ledgers: IntArray, entries: IntArray) -> str:
     inside = entries[(ledgers >= first) & (ledgers <= last)]
     return f"(ledger_id BETWEEN {first} AND {last} AND entry_id BETWEEN {inside.min()} AND {inside.max()})"
+
+
+def _lacking(table: DeltaTable) -> set[str]:
+    """The columns by which producers name messages that a table does not have yet."""
+    return set(IDENTITY) - {each.name for each in table.schema().fields}
+
+
+def located(logs: Sequence[TopicLog], message_id: MessageId, timeout_s: float = TAKEN_S) -> tuple[TopicLog, Place]:
+    """In which of some logs a message is, and its position there. One that ingest has yet to take is waited for.
+
+    Args:
+        logs: at least one; several are those of the partitions of a topic.
+        message_id: of the message.
+        timeout_s: so long at most.
+
+    Raises:
+        InvalidMessage: ingest has refused it, no log has it, or several have one of this id.
+        OperationNotSupported: the warehouse is of an earlier version.
+        Timeout: ingest has not taken it in time.
+    """
+    identity, until, pause_s = message_id.identity, time.monotonic() + timeout_s, _LOOK_S
+    if identity is None or not message_id.is_sent:
+        return logs[0], message_id.position
+    root, topics, newest_sent = logs[0].root, [each.topic for each in logs], sent(logs[0].root)
+    while True:
+        # Before the look: what is not under way by then is found, or is in no log.
+        waits = is_under_way(root, topics, newest_sent)
+        found = [(log, place) for log in logs if (place := log.place_of(identity)) is not None]
+        if len(found) > 1:
+            allowed = f"an id with its partition, since there is a message in each of {', '.join(topics)}"
+            raise InvalidMessage("message_id", str(message_id), allowed)
+        if found:
+            return found[0]
+        if not waits:
+            reason = next(filter(None, (log.refusal(identity) for log in logs)), None)
+            allowed = (
+                "one that the log of its topic has"
+                if reason is None
+                else f"one that ingest takes, which said: {reason}"
+            )
+            raise InvalidMessage("message_id", str(message_id), allowed)
+        if time.monotonic() >= until:
+            what = f"message {message_id}: the job does not run, or has not taken it: it"
+            raise Timeout(what, timeout_s * 1_000, JobHint(root))
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_LOOK_S)

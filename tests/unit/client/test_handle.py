@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,7 +19,7 @@ from pipeline.client import aio
 from pipeline.client.choices import ConsumerType, InitialPosition
 from pipeline.client.client import Client
 from pipeline.client.consuming.consumer import Consumer
-from pipeline.client.exceptions import InvalidMessage, Timeout
+from pipeline.client.exceptions import InvalidMessage, OperationNotSupported, Timeout
 from pipeline.client.message import MessageId
 from pipeline.client.producing.inbox import Message as OutgoingMessage
 from pipeline.client.producing.inbox import rows_of_messages
@@ -26,7 +28,7 @@ from pipeline.client.tables.topiclog import TopicLog
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.testing.warehouse import VirtualWarehouse, warehouse
-from schemas import IDENTITY, INBOX
+from schemas import DELIVERIES, IDENTITY, INBOX, MESSAGES, REJECTED_INGEST
 from tests.support.older import take_columns
 
 LATER = timedelta(minutes=30)
@@ -190,7 +192,7 @@ def test_who_waits_for_a_job_that_does_not_run_is_told_so(root: str) -> None:
     """And the history of the message says that it was sent."""
     with Client(root) as client:
         sent = client.create_producer("orders").send(b"")
-        with pytest.raises(Timeout, match="the job does not run"):
+        with pytest.raises(Timeout, match="no job has run"):
             TopicLog(root, "orders").position_of(sent, timeout_s=0)
         (history,) = client.trace("orders", message_id=sent)
         assert [each.what for each in history.steps] == ["sent"]
@@ -217,3 +219,55 @@ def test_it_blocks_no_event_loop(world: VirtualWarehouse) -> None:
             await consumer.acknowledge(sent)
 
     asyncio.run(program())
+
+
+def test_an_id_without_its_partition_is_looked_for_in_all_of_them(world: VirtualWarehouse, client: Client) -> None:
+    """One that several have is refused; bytes of an id know the partition, whatever topic a program names."""
+    create_partitioned_topic(world.root, "orders", 3)
+    client.subscribe("orders", "s", ConsumerType.Shared, initial_position=InitialPosition.Earliest)
+    producer = client.create_producer("orders", "shop")
+    ids = [producer.send(b"%d" % number, deliver_after=LATER) for number in range(4)]
+    assert client.cancel("orders", message_id=MessageId.sent("orders", "shop", 1)).selection.count == 1
+    with pytest.raises(InvalidMessage, match="orders-partition-0, orders-partition-1"):
+        client.cancel("orders", message_id=MessageId.sent("orders", "shop", 0))
+    kept = MessageId.deserialize(ids[1].serialize(), "orders")
+    assert client.cancel("orders", message_id=kept).selection.count == 1
+    (history,) = client.trace("orders", message_id=MessageId.sent("orders", "shop", 1))
+    assert history.topic == ids[3].topic_name()
+
+
+def test_an_id_that_no_log_has_is_refused_at_once(world: VirtualWarehouse, client: Client, consumer: Consumer) -> None:
+    """And what a consumer had is not lost by a seek to it."""
+    client.create_producer("orders", "shop").send(b"0")
+    world.run_until_idle()
+    unknown = MessageId.sent("orders", "shop", 99)
+    with pytest.raises(InvalidMessage, match="one that the log of its topic has"):
+        client.cancel("orders", message_id=unknown)
+    with pytest.raises(InvalidMessage, match="one that the log of its topic has"):
+        consumer.seek(unknown)
+    assert received(world, consumer) == [b"0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("", 0), ("x" * 20_000, 0), (5, 0), ("shop", "1"), ("shop", True), ("shop", -1), ("shop", 1 << 70)],
+)
+def test_an_id_has_the_name_of_a_producer_and_a_number(name: Any, number: Any) -> None:  # noqa: ANN401 - what is none
+    """What it is made of goes into queries."""
+    with pytest.raises(BadValue):
+        MessageId.sent("orders", name, number)
+
+
+def test_a_warehouse_of_an_earlier_version_is_read(world: VirtualWarehouse, client: Client) -> None:
+    """Its log does not know who sent a message: only ids of `send` cannot be used, and it is said why."""
+    sent = client.create_producer("orders").send(b"0")
+    world.run_until_idle()
+    for table in (INBOX, MESSAGES, DELIVERIES, REJECTED_INGEST):
+        take_columns(world.root, table, IDENTITY)
+    with Client(world.root) as later:
+        reader = later.create_reader("orders", MessageId.earliest)
+        assert reader.read_next(0).data() == b"0"
+        assert later.create_reader("orders", MessageId.latest).has_message_available() is False
+        for call in (partial(later.cancel, "orders"), partial(later.trace, "orders")):
+            with pytest.raises(OperationNotSupported, match="earlier version"):
+                call(message_id=sent)

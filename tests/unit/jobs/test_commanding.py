@@ -13,8 +13,10 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.topics import create_partitioned_topic
+from pipeline.delta.deltars import open_table
 from pipeline.testing.warehouse import warehouse
-from schemas import MESSAGES
+from schemas import INBOX, MESSAGES
 from tests.support.client import message_row, new_warehouse, noticed, put
 from tests.support.invoked import output, run
 
@@ -143,3 +145,24 @@ def test_a_message_is_named_by_the_id_that_send_prints() -> None:
             refused = run(world.root, "cancel", "-t", "orders", *words)
             assert refused.exit_code == 2
             assert "--id" in refused.stderr
+
+
+def test_what_is_sent_to_a_divided_topic_goes_to_its_partitions() -> None:
+    """By the hash of the key, or in turn; a message is found by its id without the partition."""
+    with warehouse() as world:
+        create_partitioned_topic(world.root, "orders", 2)
+        output(world.root, "subscribe", "-t", "orders", "-s", "s")
+        world.run_until_idle()
+        sent = [
+            json.loads(output(world.root, "send", "-t", "orders", "--json", *more))
+            for more in (["a"], ["-k", "k", "b"])
+        ]
+        world.run_until_idle()
+        assert {row["topic"] for row in open_table(world.root, INBOX).to_pyarrow_table().to_pylist()} <= {
+            "orders-partition-0",
+            "orders-partition-1",
+        }
+        # The command asks the machine for the time.
+        world.advance(minutes=1)
+        (named,) = sent[1]["message_ids"]
+        assert "published" in output(world.root, "trace", "-t", "orders", "--id", named)
