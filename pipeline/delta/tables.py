@@ -25,6 +25,7 @@ from schemas import (
     COMMANDS,
     DELIVERIES,
     HELD,
+    IDENTITY,
     INBOX,
     MESSAGES,
     REDELIVERY,
@@ -37,6 +38,9 @@ from schemas import (
 
 _GROWN = (INBOX, MESSAGES, SEGMENTS, REDELIVERY, HELD, DELIVERIES, REJECTED_INGEST, REJECTED_DISPATCH, COMMANDS)
 """Tables whose contracts have got optional columns since the first warehouses were made."""
+_LATER = {table.name: IDENTITY for table in (INBOX, MESSAGES, REJECTED_INGEST)}
+"""The columns that some of them have got; of the others it is all optional ones. A column that was there from the start
+is not added: who dropped or renamed it has to know."""
 _LOOKS = 8
 """So many logs are looked at at once."""
 
@@ -162,7 +166,9 @@ def grown(table: Table, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     schema = json.loads(metadata["schemaString"])
     contract, fields = json.loads(table.columns.json())["fields"], list(schema["fields"])
-    missing = [each for each in contract if each["nullable"] and each["name"] not in _names(fields)]
+    later = _LATER.get(table.name, _names(contract))
+    optional = (each for each in contract if each["nullable"] and each["name"] in later)
+    missing = [each for each in optional if each["name"] not in _names(fields)]
     for each in missing:
         place = _names(contract).index(each["name"])
         before = [name for name in _names(contract[:place]) if name in _names(fields)]

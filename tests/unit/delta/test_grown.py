@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("delta", reason="tables are made by Spark")
 
 from pipeline.delta.tables import grown
-from schemas import SEGMENTS
+from schemas import IDENTITY, INBOX, SEGMENTS
 
 CONTRACT = json.loads(SEGMENTS.schema.json())["fields"]
 NAMES = SEGMENTS.schema.names
@@ -54,3 +54,16 @@ def test_columns_come_where_the_contract_has_them() -> None:
 def test_a_required_column_is_not_made_up() -> None:
     """Rows that are there have no value for it: the table is not what it should be, and its readers say so."""
     assert grown(SEGMENTS, described(*(name for name in NAMES if name != "kind"))) is None
+
+
+def test_a_column_that_was_there_from_the_start_is_not_added_again() -> None:
+    """Whoever renamed it would read NULL from then on, and nobody would say so."""
+    fields = json.loads(INBOX.schema.json())["fields"]
+
+    def lacking(*names: str) -> dict[str, Any]:
+        text = json.dumps({"type": "struct", "fields": [each for each in fields if each["name"] not in names]})
+        return {"id": "x", "schemaString": text}
+
+    assert grown(INBOX, lacking("message_key")) is None
+    found = [each["name"] for each in fields_of(grown(INBOX, lacking("message_key", *IDENTITY)))]
+    assert found == [each["name"] for each in fields if each["name"] != "message_key"]

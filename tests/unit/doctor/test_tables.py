@@ -23,6 +23,7 @@ from pipeline.doctor.examine import examine
 from pipeline.doctor.look import Severity
 from schemas import (
     DELIVERIES,
+    IDENTITY,
     INBOX,
     MESSAGES,
     REJECTED_INGEST,
@@ -41,6 +42,7 @@ from tests.support.examined import (
     marker,
     wrong,
 )
+from tests.support.older import take_columns
 
 
 @pytest.fixture
@@ -243,3 +245,12 @@ def test_rows_that_were_taken_and_are_nowhere_are_found(root: str) -> None:
         commit(root, SEGMENTS, [marker()], "ingest", plan, batch)
         checkpoint(root, "ingest", batch, batch + 3)
     assert wrong(root) == {("not_accepted", "messages")}
+
+
+def test_a_warehouse_whose_job_has_not_started_since_an_update_is_healthy(root: str) -> None:
+    """The next start adds the columns by which producers name messages; a column from the start is missed."""
+    for table in (INBOX, MESSAGES, DELIVERIES, REJECTED_INGEST):
+        take_columns(root, table, IDENTITY)
+    assert wrong(root) == set()
+    take_columns(root, MESSAGES, ["message_key"])
+    assert ("column_missing", "messages") in wrong(root)
