@@ -33,7 +33,7 @@ from pipeline.service.stopfile import StopFile
 from pipeline.service.warmup import warmed
 from pipeline.service.watch.process import watched
 from pipeline.sources.running import packages
-from pipeline.storage.locks import unlocked
+from pipeline.storage.locks import warn_unlocked
 from pipeline.storage.storecheck import check_store
 
 STOPPED, FAILED, REFUSED = 0, 1, 2
@@ -81,8 +81,7 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
             create_all(warehouse)
         except OSError as error:
             return _end(explain(error)[1], REFUSED)
-        if (warning := unlocked(warehouse.root)) is not None:
-            _say(warning)
+        warn_unlocked(warehouse.root)
         try:
             if submitted():
                 profile = _with_given(spark, profile)

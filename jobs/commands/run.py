@@ -23,7 +23,7 @@ from pipeline.service.stopfile import StopFile
 from pipeline.service.warmup import first_batches, warmed
 from pipeline.service.watch.process import check_port, reporting, watched
 from pipeline.sources.running import packages
-from pipeline.storage.locks import StageLock, unlocked
+from pipeline.storage.locks import StageLock, warn_unlocked
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, TABLES
 
 
@@ -115,8 +115,7 @@ def _run(root: str, chosen: Profile, echo: Callable[[str], None], *, make: bool)
         with warmed(spark):
             running = start_all(warehouse, options)
         first_batches(running, asked)
-        if (warning := unlocked(root)) is not None:
-            echo(warning)
+        warn_unlocked(root)
         echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {shlex.quote(root)}")
         for line in followers(chosen.options.upkeep):
             echo(line)

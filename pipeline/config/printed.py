@@ -44,10 +44,10 @@ class JsonLines(logging.Formatter):
 
 
 def json_record(seconds: float, level: str, logger: str, message: str, trace: str | None = None) -> str:
-    """A line of a log as JSON; the time is seconds since the epoch."""
+    """A line of a log as JSON, in ASCII: it has no control character. The time is seconds since the epoch."""
     at = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     record = {"at": at, "level": level, "logger": logger, "message": message}
-    return json.dumps(record if trace is None else record | {"trace": trace}, ensure_ascii=False)
+    return json.dumps(record if trace is None else record | {"trace": trace})
 
 
 def log_to_stderr(level: str, *, as_json: bool) -> None:

@@ -18,11 +18,10 @@ _HELD = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
 """Somebody has the lock. Any other error says that the file system has no locks, or that its server does not answer."""
 
 
-def unlocked(root: str) -> str | None:
-    """What to say at the start on a warehouse that lies where there are no locks; None where there are."""
-    if local_path(root) is not None:
-        return None
-    return f"No lock keeps a second process out of {root}: at its first commit one of the two is refused"
+def warn_unlocked(root: str) -> None:
+    """Warn at the start on a warehouse that lies where there are no locks."""
+    if local_path(root) is None:
+        _LOG.warning("No lock keeps a second process out of %s: at its first commit one of the two is refused", root)
 
 
 class StageLock:
@@ -102,6 +101,24 @@ def holder(stage: str, folder: str) -> int | None:
     # `1: FLOCK  ADVISORY  WRITE 30080 fe:00:9987272 0 EOF`
     held = any(each[1] == "FLOCK" and process in each and each[-3].endswith(f":{wanted}") for each in lines)
     return int(process) if held else None
+
+
+def is_locked(stage: str, folder: Path) -> bool | None:
+    """Whether somebody holds the lock of a stage, also where the kernel does not list who; None: there are no locks.
+
+    It shares the lock for a moment, and a start in that moment is refused: ask when `holder` has named nobody.
+    """
+    try:
+        with (folder / f"{stage}.lock").open(encoding="ascii") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.filename is not None:
+            # The file could not be opened.
+            raise
+        return True if error.errno in _HELD else None
+    return False
 
 
 @cache

@@ -46,7 +46,6 @@ from pipeline.service import clock
 from pipeline.service.clock import VirtualInstants, given
 from pipeline.service.stopfile import StopFile
 from pipeline.storage.files import Files
-from pipeline.storage.locks import unlocked
 from pipeline.subscriptions.settled import SettledMark, raise_to, read_mark
 from pipeline.subscriptions.sinkplaces import LogPlace, SinkPlaces, TakenUp
 from schemas import INBOX, MESSAGES, SUBSCRIPTIONS
@@ -289,12 +288,6 @@ def test_delta_itself_commits_nothing_in_a_store(monkeypatch: pytest.MonkeyPatch
     warehouse = Warehouse("s3a://bucket/unknown", nobody)
     assert compact(warehouse, INBOX) == (0, 0)
     assert retention.delete(warehouse, Expired(MESSAGES, "true")) == 0
-
-
-def test_what_is_said_at_the_start_of_locks() -> None:
-    """A second run on a store is found out late, so the first one says so."""
-    assert unlocked("/a/folder") is None
-    assert unlocked("s3a://bucket/wh") is not None
 
 
 def test_an_input_of_a_replay_may_lie_in_the_store() -> None:
