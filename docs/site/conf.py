@@ -10,6 +10,9 @@ from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
+from sphinx.util.logging import getLogger
+
+_LOG = getLogger(__name__)
 
 project = "delayline"
 root_doc = "site/index"
@@ -34,8 +37,22 @@ napoleon_use_ivar = True
 napoleon_use_rtype = False
 
 
+def page_of(name: str, docs: Path, folder: Path) -> str | None:
+    """The page that a text in a folder of pages means by a name; None: it is a file of the repository and no page.
+
+    Raises:
+        FileNotFoundError: no file has the name.
+    """
+    for page in (Path(name.removeprefix("docs/")), folder / name):
+        if (docs / page).is_file():
+            return f"/{page.with_suffix('').as_posix()}"
+    if (docs.parent / name).is_file():
+        return None
+    raise FileNotFoundError(name)
+
+
 class PageLinks(SphinxTransform):
-    """`kafka.md` in a text is a link to that page."""
+    """`kafka.md` in a text is a link to that page. A name that no file has is a warning, and the build fails."""
 
     default_priority = 5
 
@@ -43,11 +60,15 @@ class PageLinks(SphinxTransform):
         """Look at each name in the text of a page."""
         for literal in list(self.document.findall(nodes.literal)):
             name = literal.astext()
-            page = Path(self.env.srcdir, name)
-            if name.endswith(".md") and page.is_file() and not isinstance(literal.parent, nodes.reference):
-                link = pending_xref(
-                    "", reftype="doc", refdomain="std", reftarget=f"/{page.stem}", refexplicit=True, refwarn=True
-                )
+            if not name.endswith(".md") or isinstance(literal.parent, nodes.reference):
+                continue
+            try:
+                page = page_of(name, Path(self.env.srcdir), Path(self.env.docname).parent)
+            except FileNotFoundError:
+                _LOG.warning("no page is called %s", name, location=literal)
+                continue
+            if page is not None:
+                link = pending_xref("", reftype="doc", refdomain="std", reftarget=page, refexplicit=True, refwarn=True)
                 link += nodes.literal(name, name)
                 literal.replace_self(link)
 

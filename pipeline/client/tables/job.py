@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 
 from pipeline.client.clock import is_turned
+from pipeline.config.paths import local_path
 from pipeline.config.stages import INGEST, STAGES
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.checkpoints import parse
@@ -55,7 +57,7 @@ def job_of(root: str) -> Job:
 
 @dataclass(frozen=True)
 class JobHint:
-    """A text for the message of somebody who waits in vain, which is looked for when it is read.
+    """A text for the message of somebody who waits in vain, which is looked for when it is read first.
 
     Attributes:
         root: the warehouse.
@@ -65,7 +67,12 @@ class JobHint:
 
     def __str__(self) -> str:
         """That no job runs, and since when; empty while one is seen, or nobody can tell."""
-        if is_turned(self.root):
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        # On a warehouse that is on no disk of this machine a job of another one may run, or begin.
+        if is_turned(self.root) or local_path(self.root) is None:
             return ""
         # Whatever stands in the way of the answer, it is about something else.
         with suppress(Exception):

@@ -12,7 +12,8 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from pipeline.client.client import Client
 from pipeline.client.exceptions import Timeout
 from pipeline.client.message import MessageId
-from pipeline.client.tables.job import JobHint
+from pipeline.client.tables import job
+from pipeline.client.tables.job import Job, JobHint
 from pipeline.config.stages import INGEST
 from pipeline.storage.locks import StageLock
 from pipeline.testing.warehouse import warehouse
@@ -34,8 +35,17 @@ def test_it_is_said_when_a_job_was_seen_last(root: str) -> None:
         str(JobHint(root))
         == f"; no job was seen since 1970-01-01T00:00:00Z on {root}: delayline run --warehouse {root}"
     )
+    hint = JobHint(root)
+    first = str(hint)
     with StageLock(INGEST, f"{root}/_checkpoints").held():
         assert str(JobHint(root)) == ""
+        assert str(hint) == first
+
+
+def test_where_nobody_can_tell_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job on another machine may run on a warehouse in a store: a second one would be told to start."""
+    monkeypatch.setattr(job, "job_of", lambda _: Job(None, None, None))
+    assert str(JobHint("s3://bucket/wh")) == ""
 
 
 def test_a_warehouse_under_test_needs_no_job() -> None:
