@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from jobs import main as mains
 from jobs import maintain
+from jobs.commands import profiles
 from jobs.commands import run as running
 from jobs.commands import spark as sessions
 from pipeline.client.producing.inbox import Message, send
@@ -67,9 +68,9 @@ class InThisProcess:
         finally:
             stop_all(stages)
 
-    def profile(self, path: Path) -> Profile:
+    def profile(self, path: Path | None, *_: object) -> Profile:
         """A profile with a virtual clock, and maintenance by command only."""
-        stated = read_profile(path)
+        stated = read_profile(path or profiles.PROFILE)
         return replace(stated, options=replace(stated.options, clock=VirtualClock(), upkeep=None))
 
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +81,7 @@ class InThisProcess:
 
         monkeypatch.setattr(sessions, "local_session", session)
         monkeypatch.setattr(mains, "local_session", session)
-        monkeypatch.setattr(running, "read_profile", self.profile)
+        monkeypatch.setattr(profiles, "profile_from", self.profile)
         monkeypatch.setattr(running, "serve", self.serve)
 
 

@@ -61,7 +61,7 @@ def send_from_outside(*rows: dict[str, Any]) -> Any:  # noqa: ANN401 - a step
     def step(world: World) -> None:
         full = [{name: row.get(name) for name in SCHEMA.names} for row in rows]
         path = world.warehouse.path(INBOX)
-        write_deltalake(path, pa.Table.from_pylist(full, SCHEMA), mode="append")
+        write_deltalake(path, pa.Table.from_pylist(full, SCHEMA), mode="append", schema_mode="merge")
 
     return step
 
