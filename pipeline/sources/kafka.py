@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -130,8 +130,7 @@ class KafkaSource(TopicDoor):
         """
         super().__init__(source)
         self._settings = java_settings(self._from, self._field, os.environ)
-        self._kept: ExitStack | None = None
-        self._connected: Any = None
+        self._connected: tuple[SparkSession, Any] | None = None
 
     def check(self, spark: SparkSession) -> None:
         """See `SourceConnector`."""
@@ -139,12 +138,11 @@ class KafkaSource(TopicDoor):
 
     def identity(self, spark: SparkSession) -> str | None:
         """See `SourceConnector`. The connection for it is kept, as it is asked with each batch."""
-        if self._kept is None:
-            self._kept = ExitStack()
-            self._connected = self._kept.enter_context(self._admin(spark))
+        if self._connected is None:
+            self._connected = spark, self._connect(spark)
         try:
             with self._understood():
-                known = self._described(spark, self._connected).topicId()
+                known = self._described(*self._connected).topicId()
         except BaseException:
             self.close()
             raise
@@ -154,9 +152,9 @@ class KafkaSource(TopicDoor):
 
     def close(self) -> None:
         """See `SourceConnector`."""
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            kept.close()
+        connected, self._connected = self._connected, None
+        if connected is not None:
+            _close(*connected)
 
     def stated(self, start: str) -> Place | None:
         """See `SourceConnector`. A partition that it leaves out begins with its first record."""
@@ -251,22 +249,31 @@ class KafkaSource(TopicDoor):
     @contextmanager
     def _admin(self, spark: SparkSession) -> Iterator[Any]:
         """Kafka's own client for questions; what it raises is ours."""
+        admin = self._connect(spark)
+        try:
+            with self._understood():
+                yield admin
+        finally:
+            _close(spark, admin)
+
+    def _connect(self, spark: SparkSession) -> Any:  # noqa: ANN401 - of the JVM
+        """Kafka's own client.
+
+        Raises:
+            SourceAway: no address of a broker can be resolved.
+            NoSourceConnector: Spark has no connector.
+        """
         settings = java_class(spark, "java.util.Properties")()
         for name, value in self._settings.items():
             settings.setProperty(name, value)
         settings.setProperty("default.api.timeout.ms", str(_WAIT_S * 1_000))
         settings.setProperty("request.timeout.ms", str(_WAIT_S * 1_000))
         try:
-            admin = java_class(spark, "org.apache.kafka.clients.admin.AdminClient").create(settings)
+            return java_class(spark, "org.apache.kafka.clients.admin.AdminClient").create(settings)
         except Py4JJavaError as error:
             raise SourceAway(self._field, self._from.servers, _reason(error)) from error
         except Py4JError as error:
             raise NoSourceConnector(self._field, KAFKA) from error
-        try:
-            with self._understood():
-                yield admin
-        finally:
-            admin.close(java_class(spark, "java.time.Duration").ZERO)
 
     @contextmanager
     def _understood(self) -> Iterator[None]:
@@ -276,6 +283,10 @@ class KafkaSource(TopicDoor):
             if "UnknownTopicOrPartitionException" in _reason(error):
                 raise BadSetting(self._field, self._from.topic, "a topic that the cluster has") from error
             raise SourceAway(self._field, self._from.servers, _reason(error)) from error
+
+
+def _close(spark: SparkSession, admin: Any) -> None:  # noqa: ANN401 - of the JVM
+    admin.close(java_class(spark, "java.time.Duration").ZERO)
 
 
 def _less(later: Mapping[str, Any], earlier: Mapping[str, Any]) -> int:

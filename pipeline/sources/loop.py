@@ -233,7 +233,8 @@ class SourceLoop:
             self._door.check(self._warehouse.spark)
             self._start()
         except BaseException:
-            self._lock.release()
+            self._drop()
+            self._let_go()
             raise
 
     def watch(self) -> None:
@@ -249,7 +250,12 @@ class SourceLoop:
             self._drop()
             self._note(self._state.error)
         finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        try:
             self._door.close()
+        finally:
             self._lock.release()
 
     def look(self) -> None:

@@ -15,7 +15,7 @@ pytest.importorskip("deltalake", reason="the warehouse needs requirements/all.lo
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.config.errors import SourceAway
+from pipeline.config.errors import BadSetting, SourceAway
 from pipeline.config.options import Options
 from pipeline.config.settings import DAY_MS, LiveClock
 from pipeline.config.sources import Source
@@ -102,6 +102,36 @@ def test_a_note_that_cannot_be_written_does_not_leave_the_source_alone(
 
 class PanicException(BaseException):
     """As delta-rs raises it."""
+
+
+class Refused(Counted):
+    """A source that connects, and then cannot begin."""
+
+    def _start(self) -> None:
+        raise BadSetting("sources.orders.start", "soon", "earliest")
+
+
+class Closing(Nothing):
+    """Counts how often its connections are let go."""
+
+    closed = 0
+
+    def close(self) -> None:
+        """See `SourceConnector`."""
+        self.closed += 1
+
+
+def test_who_cannot_begin_lets_go_of_its_connections_and_of_its_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left to the garbage collector is closed in the midst of somebody's talk with the JVM, which breaks it."""
+    monkeypatch.setattr(Warehouse, "files", Files())
+    source = Source("orders", "kafka://h:9092/t")
+    door, session = Closing(), cast("Any", object())
+    for _ in range(2):
+        with pytest.raises(BadSetting):
+            Refused(Warehouse(str(tmp_path), session), source, door, Options(LiveClock())).begin()
+    assert door.closed == 2
 
 
 class Panicking(Counted):
