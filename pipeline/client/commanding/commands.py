@@ -15,9 +15,9 @@ from pipeline.client.clock import clock_of
 from pipeline.client.commanding.inforce import Chosen, Named, at_work
 from pipeline.client.commanding.outcomes import remaining
 from pipeline.client.commanding.selecting import Selection, choose, selection
-from pipeline.client.message import MessageId, checked_id
+from pipeline.client.message import MessageId
 from pipeline.client.options import refuse, spelled_out
-from pipeline.client.subscribing.topics import topic_partitions
+from pipeline.client.subscribing.topics import topics_of
 from pipeline.client.tables.topiclog import TopicLog, located
 from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.delta.deltars import append, open_table, quoted
@@ -284,7 +284,7 @@ def _chosen(root: str, topic: str, subscription: str | None, how: HowCommanded) 
     open_table(root, COMMANDS)
     given, message_id = how.get("positions"), how.get("message_id")
     if message_id is not None:
-        logs = [TopicLog(root, each) for each in topic_partitions(root, checked_id(topic, message_id))]
+        logs = [TopicLog(root, each) for each in topics_of(root, topic, message_id)]
         log, place = located(logs, message_id)
         topic, only = log.topic, PositionSet.at(*np.array([place], np.int64).T)
     elif given is not None:

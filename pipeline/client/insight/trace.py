@@ -9,14 +9,14 @@ from typing import TypedDict, Unpack
 from pipeline.client.commanding.retries import waiting
 from pipeline.client.insight.facts import Facts, Position, Sent, Step, at, facts, ms_of, with_values
 from pipeline.client.insight.waiting import is_held
-from pipeline.client.message import MessageId, checked_id
+from pipeline.client.message import MessageId
 from pipeline.client.options import refuse, spelled_out
 from pipeline.client.subscribing.deadletters import letters_of
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import subscriptions
-from pipeline.client.subscribing.topics import topic_partitions
+from pipeline.client.subscribing.topics import topics_of
 from pipeline.client.tables.logs import CursorLog
-from pipeline.client.tables.topiclog import TopicLog
+from pipeline.client.tables.topiclog import check_senders
 from pipeline.config.errors import BadValue, check_count, check_kind, check_text
 from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.storage.files import Files
@@ -24,7 +24,7 @@ from pipeline.subscriptions.cursors import NEWEST, block_of, cell_of
 from pipeline.subscriptions.incarnations import alive
 from pipeline.subscriptions.settled import read_mark
 from pipeline.subscriptions.topicnames import plain_topic
-from schemas import CURSORS, IDENTITY, NEVER_COMES, RESCHEDULED
+from schemas import CURSORS, IDENTITY, MESSAGES, NEVER_COMES, RESCHEDULED
 from state import Condition
 from state.cells import Cell
 from state.withdrawals import Round
@@ -219,10 +219,10 @@ class HowTraced(TypedDict, total=False):
 
 @spelled_out(HowTraced)
 def trace(root: str, topic: str, subscription: str | None = None, **how: Unpack[HowTraced]) -> list[Trace]:
-    """The history of the newest messages with a key, or of the message at a position; the oldest of them first.
+    """The history of the newest messages with a key, or of one message by its id or position; the oldest of them first.
 
     It is told by the tables alone, as far as they keep it. A key is looked for in the columns of keys of `messages` and
-    `deliveries`, a position by the statistics of files.
+    `deliveries`, a position by the statistics of files, the id of a sent message by its producer's name and number.
 
     Args:
         root: the warehouse.
@@ -247,32 +247,26 @@ def trace(root: str, topic: str, subscription: str | None = None, **how: Unpack[
         if [type(each) for each in position] != [int, int]:
             raise BadValue("position", position, "(ledger, entry), whole numbers")
     topic = plain_topic(topic)
-    if message_id is not None:
-        topic = _topic_of(root, topic, message_id)
-    sent = _meant(root, topic, key, message_id, position, limit)
+    topics = [topic] if message_id is None else topics_of(root, topic, message_id)
+    meant = ((each, _meant(root, each, key, message_id, position, limit)) for each in topics)
+    return [told for each, sent in meant for told in _traces(root, each, subscription, sent)]
+
+
+def _traces(root: str, topic: str, subscription: str | None, sent: Sequence[Sent]) -> Iterator[Trace]:
+    """The histories of messages of one topic."""
     places = [each.position for each in sent if each.position is not None]
     if not places:
-        return [Trace(topic, each, tuple(_begin(each)), ()) for each in sent]
+        yield from (Trace(topic, each, tuple(_begin(each)), ()) for each in sent)
+        return
     known = facts(root, topic, subscription, places)
     states = States(root, topic, subscription, known, places)
     letters = _letters(root, topic, subscription, sent)
-    found = []
     for each in sent:
         place, steps = each.position, list(_begin(each))
         if place is not None:
             steps += [*known.steps(place), *letters.get(place, ())]
         standing = () if place is None else tuple(states.of(each, place, steps))
-        found.append(Trace(topic, each, _sorted(steps), standing))
-    return found
-
-
-def _topic_of(root: str, topic: str, message_id: MessageId) -> str:
-    """The topic, or the partition, in whose log a message is; if it is in none, the one that the id names."""
-    own, identity = checked_id(topic, message_id), message_id.identity
-    if identity is None or not message_id.is_sent:
-        return own
-    logs = (TopicLog(root, each) for each in topic_partitions(root, own))
-    return next((log.topic for log in logs if log.place_of(identity) is not None), own)
+        yield Trace(topic, each, _sorted(steps), standing)
 
 
 def _meant(
@@ -282,7 +276,13 @@ def _meant(
     if key is not None:
         return with_values(root, topic, {"message_key": key}, limit)
     if message_id is not None and message_id.is_sent and message_id.identity is not None:
-        return with_values(root, topic, dict(zip(IDENTITY, message_id.identity, strict=False)), limit)
+        check_senders(open_table(root, MESSAGES))
+        named = with_values(root, topic, dict(zip(IDENTITY, message_id.identity, strict=False)), limit)
+        published = message_id.identity.published
+        # A producer counts anew in each partition, and when its topic is divided.
+        found = [each for each in named if published < 0 or each.published in (None, published // 1_000)]
+        # What ingest takes at this moment is in the inbox and in the log, and would be told twice.
+        return [each for each in found if each.position is not None or each.refused is not None] or found
     place = position if message_id is None else message_id.position
     return at(root, topic, [place] if place else [])
 

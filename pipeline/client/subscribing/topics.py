@@ -12,6 +12,7 @@ from dataclasses import replace
 from deltalake import DeltaTable
 
 from pipeline.client.checks import checked_topic
+from pipeline.client.message import MessageId, checked_id
 from pipeline.client.subscribing.lines import PARTITIONS, replace_lines, topic_row
 from pipeline.client.subscribing.subscriptions import Subscription, active, subscribe, subscribe_all
 from pipeline.config.errors import BadValue, check_count
@@ -121,6 +122,22 @@ def subscribe_each(root: str, new: Subscription) -> bool:
 def topic_partitions(root: str, topic: str) -> list[str]:
     """The partitions of a topic; the topic itself when it has none."""
     return expanded(root, [topic])
+
+
+def topics_of(root: str, topic: str, message_id: MessageId) -> list[str]:
+    """The topics in whose logs a message may be.
+
+    An id by which a producer knows its message does not always say the partition. It may also be of a message that was
+    sent before the topic was divided, which is in the log of the topic itself.
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+        BadValue: it is no id, or that of a message of another topic.
+    """
+    own = checked_id(topic, message_id)
+    if message_id.identity is None or not message_id.is_sent:
+        return [own]
+    return list(dict.fromkeys([own, *topic_partitions(root, own)]))
 
 
 def expanded(root: str, topics: Iterable[str]) -> list[str]:

@@ -138,9 +138,7 @@ class TopicLog:
         return found[0]["reason"] if found else None
 
     def _sent(self, table: DeltaTable, columns: str, identity: Identity) -> list[dict[str, Any]]:
-        if _lacking(table):
-            why = "the warehouse is of an earlier version, and does not know who sent a message; start its job once"
-            raise OperationNotSupported("message_id", why)
+        check_senders(table)
         name, number, published = identity
         # Statistics have times in ms.
         around = (instant(published // 1_000 + each) for each in (-1, 1))
@@ -182,6 +180,17 @@ class TopicLog:
 def _span(first: int, last: int, ledgers: IntArray, entries: IntArray) -> str:
     inside = entries[(ledgers >= first) & (ledgers <= last)]
     return f"(ledger_id BETWEEN {first} AND {last} AND entry_id BETWEEN {inside.min()} AND {inside.max()})"
+
+
+def check_senders(table: DeltaTable) -> None:
+    """Whether a table knows who sent its messages.
+
+    Raises:
+        OperationNotSupported: it is of a warehouse of an earlier version.
+    """
+    if _lacking(table):
+        why = "the warehouse is of an earlier version, and does not know who sent a message; start its job once"
+        raise OperationNotSupported("message_id", why)
 
 
 def _lacking(table: DeltaTable) -> set[str]:

@@ -20,6 +20,7 @@ from pipeline.client.choices import ConsumerType, InitialPosition
 from pipeline.client.client import Client
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.exceptions import InvalidMessage, OperationNotSupported, Timeout
+from pipeline.client.insight import facts
 from pipeline.client.message import MessageId
 from pipeline.client.producing.inbox import Message as OutgoingMessage
 from pipeline.client.producing.inbox import rows_of_messages
@@ -234,6 +235,52 @@ def test_an_id_without_its_partition_is_looked_for_in_all_of_them(world: Virtual
     assert client.cancel("orders", message_id=kept).selection.count == 1
     (history,) = client.trace("orders", message_id=MessageId.sent("orders", "shop", 1))
     assert history.topic == ids[3].topic_name()
+
+
+def test_it_names_a_message_of_a_topic_that_was_divided_since(
+    world: VirtualWarehouse, client: Client, consumer: Consumer
+) -> None:
+    """It is in the log of the topic itself, whose partitions may have another one of the same name and number."""
+    producer = client.create_producer("orders", "shop")
+    before = [producer.send(b"%d" % number, deliver_after=LATER) for number in range(2)]
+    create_partitioned_topic(world.root, "orders", 2)
+    world.advance(seconds=1)
+    partitions = client.subscribe("orders", "s", ConsumerType.Shared)
+    again = world.client().create_producer("orders", "shop")
+    after = [again.send(b"p%d" % number, deliver_after=LATER) for number in range(4)]
+    for each in before:
+        (history,) = client.trace("orders", message_id=each)
+        assert history.topic == "orders"
+    assert client.cancel("orders", "s", message_id=before[0]).selection.count == 1
+    assert client.cancel("orders", "s", message_id=after[1]).selection.count == 1
+    world.advance(minutes=31)
+    assert received(world, consumer) == [b"1"]
+    assert sorted(received(world, partitions)) == [b"p0", b"p2", b"p3"]
+
+
+def one_trace(client: Client, message_id: MessageId) -> str:
+    """The only history of an id, by the last thing that happened."""
+    (history,) = client.trace("orders", message_id=message_id)
+    return history.steps[-1].what
+
+
+def test_it_traces_a_message_of_a_partition_before_and_while_ingest_takes_it(
+    world: VirtualWarehouse, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By name and number, too, which do not say the partition; once, also when it is in the inbox and in the log."""
+    create_partitioned_topic(world.root, "orders", 2)
+    producer = client.create_producer("orders", "shop")
+    # The stages wait meanwhile.
+    with world._lock:
+        sent = producer.send(b"0", deliver_after=LATER)
+        ids = [sent, MessageId.sent("orders", "shop", 0)]
+        assert [one_trace(client, each) for each in ids] == ["sent", "sent"]
+        waiting = list(facts._in_inbox(world.root, {"topic": sent.topic_name(), "producer_name": "shop"}))
+    world.run_until_idle()
+    with monkeypatch.context() as patch:
+        patch.setattr(facts, "_in_inbox", lambda _, meant: waiting if meant["topic"] == sent.topic_name() else [])
+        assert [one_trace(client, each) for each in ids] == ["accepted", "accepted"]
+    assert [one_trace(client, each) for each in ids] == ["accepted", "accepted"]
 
 
 def test_an_id_that_no_log_has_is_refused_at_once(world: VirtualWarehouse, client: Client, consumer: Consumer) -> None:
