@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from jobs.commands.times import spoken
-from jobs.commands.values import iso
 from pipeline.client.commanding.commands import Command
 from pipeline.client.commanding.outcomes import Outcome
 from pipeline.config.printed import printable
+from pipeline.config.spelling import iso_text
 
 _DONE = {
     "cancel": "cancelled",
@@ -26,13 +26,13 @@ def report(topic: str, found: Command, *, dry: bool) -> Iterator[str]:
     yield f"{printable(topic)}: {chosen.count:,} {'would be ' if dry else ''}{what}"
     yield from (f"  for {printable(name)}: {count:,}" for name, count in sorted(chosen.subscriptions.items()))
     if chosen.first_due is not None and chosen.last_due is not None:
-        yield f"first due {iso(chosen.first_due)}, last due {iso(chosen.last_due)}"
+        yield f"first due {iso_text(chosen.first_due)}, last due {iso_text(chosen.last_due)}"
     if found.first_then is not None and found.last_then is not None:
         yield f"then first due {spoken(found.first_then)}, last due {spoken(found.last_then)}"
     for each in chosen.examples:
         key = "" if each.key is None else f" [{printable(each.key)}]"
         ledger, entry = each.position
-        yield f"  {printable(each.subscription)} {ledger}:{entry}{key} due {iso(each.due)}"
+        yield f"  {printable(each.subscription)} {ledger}:{entry}{key} due {iso_text(each.due)}"
     if found.command_id is not None:
         yield f"command {found.command_id}"
 
@@ -43,7 +43,7 @@ def listed(found: Sequence[Outcome]) -> Iterator[str]:
         yield "No command."
     for each in found:
         at = _at(each)
-        when = "" if at is None else f"{iso(at)}  "
+        when = "" if at is None else f"{iso_text(at)}  "
         by = "" if each.by is None else f" by {printable(each.by)}"
         names = ", ".join(each.subscriptions)
         what = f"of {printable(each.undoes)}" if each.undoes else f"{printable(f'{each.topic}/{names}')}"

@@ -10,6 +10,7 @@ from jobs.commands.spark import session
 from jobs.demo import chart, flights, live, sharing, year
 from pipeline.config.errors import PipelineError
 from pipeline.config.session import Machine
+from pipeline.config.spelling import command_line
 
 
 class CheckFailed(PipelineError):
@@ -72,7 +73,7 @@ def run(choices: Choices, echo: Callable[[str], None]) -> None:
         echo(f"Due load, week by hour: {picture}")
         year.ask(spark, root, echo)
         echo("\nThe tables tell more, without Spark. What was waiting on the eve of the storm:")
-        echo(f"delayline pending --warehouse {root} --as-of 2013-02-08")
+        echo(command_line(root, "pending", "--as-of", "2013-02-08"))
         if choices.live:
             echo("\nPart three: two workers share a subscription, and acknowledge")
             settled = sharing.play(spark, str(folder / "orders"), echo)

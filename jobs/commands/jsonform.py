@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from jobs.commands.values import iso
+from pipeline.config.spelling import iso_text
 
 TIMES = {
     "at": "at",
@@ -47,7 +47,7 @@ def _form(value: Any) -> Any:  # noqa: ANN401 - what JSON can hold
         case Enum():
             return value.value
         case datetime():
-            return iso(round(value.astimezone(UTC).timestamp() * 1_000))
+            return iso_text(round(value.astimezone(UTC).timestamp() * 1_000))
         case Mapping():
             return {str(name): _form(each) for name, each in value.items()}
         case str() | int() | float() | bool() | None:
@@ -69,7 +69,7 @@ def _named(name: str, value: Any) -> tuple[str, Any]:  # noqa: ANN401 - what a f
     if name in POSITIONS and isinstance(value, tuple):
         return name, "{}:{}".format(*value)
     if name in TIMES:
-        return TIMES[name], iso(value) if isinstance(value, int) else _form(value)
+        return TIMES[name], iso_text(value) if isinstance(value, int) else _form(value)
     if name == "details" and isinstance(value, Mapping):
         return name, record(**value)
     return _NAMES.get(name, name), _form(value)

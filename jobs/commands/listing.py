@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from jobs.commands.jsonform import json_line, record
-from jobs.commands.times import iso_text
 from pipeline.config.printed import printable
+from pipeline.config.spelling import iso_text
 
 _POLL_S = 1.0
 Look = Callable[[], list[dict[str, Any]]]

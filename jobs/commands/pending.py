@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from jobs.commands.durations import UNITS_MS, spell
 from jobs.commands.jsonform import json_line, record
-from jobs.commands.values import iso
 from pipeline.client.insight.pending import Backlog, KeyBacklog, Pending, first_due
 from pipeline.config.printed import printable
+from pipeline.config.spelling import iso_text
 
 _BARS, _WIDTH = 12, 40
 _SPANS_MS = tuple(
@@ -42,7 +42,7 @@ def by_minute(found: Pending, now_ms: int) -> Iterator[str]:  # noqa: ARG001 - a
     total = Counter[int]()
     for each in found.backlogs:
         total.update(each.minutes)
-    yield from (f"{iso(minute)[:16]}  {total[minute]:,}" for minute in sorted(total))
+    yield from (f"{iso_text(minute)[:16]}  {total[minute]:,}" for minute in sorted(total))
     yield from _besides(found)
 
 
@@ -67,7 +67,7 @@ def as_json(found: Pending) -> str:
             subscription=each.subscription,
             count=each.count,
             next_due=each.next_due,
-            due_by_minute=[(iso(minute), count) for minute, count in sorted(each.minutes.items())],
+            due_by_minute=[(iso_text(minute), count) for minute, count in sorted(each.minutes.items())],
             held=each.held,
             paused=each.paused,
             held_ms=each.held_ms,
@@ -104,7 +104,7 @@ def counted(name: str, count: int, next_due: int | None, now_ms: int) -> str:
         return f"{name}  nothing pending"
     left = next_due - now_ms
     when = f"in {spell(left)}" if left >= 0 else f"{spell(left)} ago"
-    return f"{name}  {count:,} pending, next due {iso(next_due)} ({when})"
+    return f"{name}  {count:,} pending, next due {iso_text(next_due)} ({when})"
 
 
 def _bars(minutes: Mapping[int, int]) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _bars(minutes: Mapping[int, int]) -> Iterator[str]:
     most = max(counts.values(), default=1)
     for start in sorted(counts):
         bar = "█" * max(1, round(_WIDTH * counts[start] / most))
-        yield f"  {iso(start)[:16]}  {bar} {counts[start]:,}"
+        yield f"  {iso_text(start)[:16]}  {bar} {counts[start]:,}"
 
 
 def _spans(minutes: Mapping[int, int], span: int) -> Counter[int]:

@@ -14,11 +14,11 @@ from jobs.commands.jsonform import json_line
 from jobs.commands.run import Counts, StageFailed, counts
 from jobs.commands.sizes import sized
 from jobs.commands.spark import session
-from jobs.commands.values import iso
 from pipeline.client.create import create_all
 from pipeline.config.errors import PipelineError
 from pipeline.config.profiles import Profile
 from pipeline.config.settings import Settings, VirtualClock
+from pipeline.config.spelling import iso_text
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.replay import ReplayClock, replay
 from pipeline.storage.files import Files
@@ -79,10 +79,10 @@ def replay_with_bar(
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task(iso(course.first)[:16], total=len(course))
+        task = bar.add_task(iso_text(course.first)[:16], total=len(course))
 
         def reached(instant: int) -> bool:
-            bar.update(task, advance=1, description=iso(instant)[:16])
+            bar.update(task, advance=1, description=iso_text(instant)[:16])
             return on_instant is not None and bool(on_instant(instant))
 
         try:

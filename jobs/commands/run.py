@@ -1,6 +1,5 @@
 """`delayline run`: all stages on the live clock, in one process, until somebody stops them."""
 
-import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +12,7 @@ from pipeline.client.create import create_all
 from pipeline.config.errors import PipelineError
 from pipeline.config.profiles import Profile
 from pipeline.config.settings import QUIET_VERSIONS, Upkeep
+from pipeline.config.spelling import command_line
 from pipeline.config.stages import ALL_STAGES
 from pipeline.delta.deltars import open_table
 from pipeline.delta.warehouse import Warehouse
@@ -116,7 +116,7 @@ def _run(root: str, chosen: Profile, echo: Callable[[str], None], *, make: bool)
             running = start_all(warehouse, options)
         first_batches(running, asked)
         warn_unlocked(root)
-        echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {shlex.quote(root)}")
+        echo(f"Running on {root}; stop with Ctrl-C or: {command_line(root, 'stop')}")
         for line in followers(chosen.options.upkeep):
             echo(line)
         with beside_stages(warehouse, running, chosen.sources, options), reporting(watch, echo):

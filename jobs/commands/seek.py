@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from jobs.commands.values import iso
 from pipeline.client.insight.prospect import Prospect
 from pipeline.config.printed import printable
+from pipeline.config.spelling import iso_text
 
 
 def report(name: str, found: Prospect, *, dry: bool) -> Iterator[str]:
@@ -16,4 +16,5 @@ def report(name: str, found: Prospect, *, dry: bool) -> Iterator[str]:
     yield f"dropped: {dropped}"
     yield f"comes: {found.brings:,} messages of the log, each at its time"
     if found.deleted_until is not None:
-        yield f"cannot come: what retention has deleted of the messages that were due up to {iso(found.deleted_until)}"
+        last = iso_text(found.deleted_until)
+        yield f"cannot come: what retention has deleted of the messages that were due up to {last}"

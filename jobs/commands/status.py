@@ -12,6 +12,7 @@ from pipeline.client.insight.standing import Standing, standings
 from pipeline.client.tables.job import FRESH_MS, Job, job_of
 from pipeline.config.paths import local_path
 from pipeline.config.printed import printable
+from pipeline.config.spelling import command_line
 from pipeline.doctor.examine import Report, examine
 from pipeline.doctor.look import Severity
 
@@ -84,7 +85,7 @@ def as_json(status: Status) -> str:
 def _job(status: Status) -> str:
     job = status.job
     if job.seen is None:
-        never = f"has never run; start it with: delayline run --warehouse {status.root}"
+        never = f"has never run; start it with: {command_line(status.root, 'run')}"
         return never if job.process is None else f"starts, process {job.process}"
     ago_ms = max(0, status.now_ms - job.seen)
     seen = f"last seen {spell(ago_ms)} ago"
@@ -127,4 +128,4 @@ def _doctor(status: Status) -> str:
     first = min(wrong, key=lambda each: each.severity is not Severity.ERROR)
     more = f" and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
     text = printable(f"{first.severity.value}: {first.subject}: {first.text}")
-    return f"{text}{more}; look at: delayline doctor --warehouse {status.root}"
+    return f"{text}{more}; look at: {command_line(status.root, 'doctor')}"

@@ -6,10 +6,10 @@ from itertools import groupby
 from jobs.commands.columns import in_columns
 from jobs.commands.durations import spell
 from jobs.commands.jsonform import json_line, record
-from jobs.commands.values import iso
 from pipeline.client.insight.pending import Backlog, Pending
 from pipeline.client.insight.standing import Standing
 from pipeline.config.printed import printable
+from pipeline.config.spelling import iso_text
 
 _HEADS = ("SUBSCRIPTION", "TYPE", "ACK", "BACKLOG", "OUTSTANDING", "WAITING", "OLDEST", "CONSUMERS", "HELD")
 _CONSUMERS = ("SUBSCRIPTION", "CONSUMER", "SLOTS", "LEASE")
@@ -43,7 +43,7 @@ def consumers(found: Sequence[Standing], settled_ms: int | None) -> Iterator[str
     """Lines for people: one a consumer, and which slots nobody has."""
     rows = [row for each in found if each.slots for row in _shares(each)]
     if settled_ms is not None:
-        yield f"By the last batch of settle, {iso(settled_ms)}:"
+        yield f"By the last batch of settle, {iso_text(settled_ms)}:"
     yield from in_columns(_CONSUMERS, rows) if rows else ["No consumer."]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from jobs.commands.durations import BadText, duration_ms
+from pipeline.config.spelling import iso_text
 
 TIMES = (
     "a time: 2026-01-31, 2026-01-31T12:00:00.250+02:00, 2026-01-31 12:00 Europe/Rome, tomorrow 9am local, in 2h "
@@ -47,11 +48,6 @@ def instant(text: str, now: datetime | None = None) -> datetime:
         return _existing(text, wall, zone)
     except (ValueError, OverflowError) as error:
         raise error if isinstance(error, BadText) else BadText(text, TIMES) from error
-
-
-def iso_text(time: datetime) -> str:
-    """An instant as ISO text, UTC, to the millisecond."""
-    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def spoken(when: datetime | int) -> str:

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from jobs.commands.columns import in_columns
 from jobs.commands.jsonform import json_line
-from jobs.commands.values import iso
 from pipeline.client.insight.topics import TopicState
 from pipeline.config.printed import printable
+from pipeline.config.spelling import iso_text
 
 _HEADS = ("TOPIC", "PARTITIONS", "MESSAGES", "BACKLOG", "NEXT DUE", "SUBSCRIPTIONS")
 
@@ -26,6 +26,6 @@ def as_json(found: Sequence[TopicState]) -> str:
 
 def _row(each: TopicState) -> list[str]:
     partitions = f"{each.partitions:,}" if each.partitions else "-"
-    due = "-" if each.next_due is None else iso(each.next_due)
+    due = "-" if each.next_due is None else iso_text(each.next_due)
     names = ", ".join(map(printable, each.subscriptions)) or "(none)"
     return [printable(each.topic), partitions, f"{each.messages:,}", f"{each.backlog:,}", due, names]

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from jobs.commands.durations import spell
-from jobs.commands.values import iso
 from pipeline.client.insight.facts import Fact, Step
 from pipeline.client.insight.trace import MessageState, Trace
 from pipeline.config.printed import printable
+from pipeline.config.spelling import iso_text
 
-_NO_TIME = " " * len(iso(0))
+_NO_TIME = " " * len(iso_text(0))
 _CAUSES = {
     "due": "its time has come",
     "express": "it was due at once",
@@ -56,12 +56,12 @@ def _head(found: Trace) -> str:
     sent = found.sent
     place = "" if sent.position is None else " {}:{}".format(*sent.position)
     key = "" if sent.key is None else f" [{printable(sent.key)}]"
-    due = "" if sent.due is None else f" due {iso(sent.due)},"
+    due = "" if sent.due is None else f" due {iso_text(sent.due)},"
     return f"{printable(found.topic)}{place}{key}{due} {sent.payload_bytes:,} bytes"
 
 
 def _step(step: Step) -> str:
-    at = _NO_TIME if step.at is None else iso(step.at)
+    at = _NO_TIME if step.at is None else iso_text(step.at)
     whose = "" if step.subscription is None else f"{printable(step.subscription)}: "
     again = f", redelivery {step.redelivery_count}" if step.redelivery_count else ""
     return f"  {at}  {whose}{_words(step.what, step.details)}{again}"
@@ -107,11 +107,11 @@ def _commanded(what: str, details: Mapping[str, Fact]) -> str:
     of = f" of {printable(str(details['undoes']))}" if details.get("undoes") is not None else ""
     reason = f": {printable(str(details['reason']))}" if details.get("reason") is not None else ""
     when = details.get("due")
-    due = f" to {iso(when)}" if isinstance(when, int) else ""
+    due = f" to {iso_text(when)}" if isinstance(when, int) else ""
     return f"{printable(what)}{of}{due}{by}, command {printable(str(details['command_id']))}{reason}"
 
 
 def _state(found: MessageState) -> str:
-    due = "" if found.due is None else f", {'was' if found.state == 'cancelled' else 'is'} due {iso(found.due)}"
+    due = "" if found.due is None else f", {'was' if found.state == 'cancelled' else 'is'} due {iso_text(found.due)}"
     again = f", redelivery {found.redelivery_count}" if found.redelivery_count else ""
     return f"  {printable(found.subscription)}: {_STATES[found.state]}{due}{again}"

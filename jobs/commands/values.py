@@ -1,10 +1,9 @@
 """Values on the command line: positions, times in ms, properties. Errors name the value and what is allowed."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from jobs.commands.durations import BadText
-from jobs.commands.times import TIMES, instant, iso_text
+from jobs.commands.times import TIMES, instant
 from state.buckets import MAX_TIME
 
 _DATE_DIGITS, _LEAST_DIGITS = 8, 12
@@ -79,8 +78,3 @@ def pairs(texts: list[str]) -> dict[str, str]:
             raise BadText(text, "name=value")
         found[name] = value
     return found
-
-
-def iso(ms: int) -> str:
-    """An instant in ms as ISO text, UTC."""
-    return iso_text(datetime.fromtimestamp(ms / 1_000, UTC))

@@ -1,10 +1,9 @@
 """What a stage refuses, and why. One root, short children; messages name field, value and allowed range."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from shlex import quote
+from shlex import join
 
-from pipeline.config.spelling import shown
+from pipeline.config.spelling import command_line, iso_text, shown, subscription_options
 from pipeline.config.stages import ALL_STAGES
 from state import DelaylineError
 
@@ -104,8 +103,9 @@ class ClockAhead(PipelineError):
 
     def __init__(self, stage: str, instant: int, wall: int, allowed: int) -> None:
         """Name the stage, its last instant, the wall clock, and by how much it may be ahead; all in ms."""
+        at, now = iso_text(instant, "seconds"), iso_text(wall, "seconds")
         super().__init__(
-            f"stage {stage}: its clock stands at {_iso(instant)}, the machine's at {_iso(wall)}, allowed: "
+            f"stage {stage}: its clock stands at {at}, the machine's at {now}, allowed: "
             f"{allowed} ms ahead; begin at the present time with: delayline rebuild --stage all --reset-clock"
         )
         self.stage, self.instant, self.wall, self.allowed = stage, instant, wall, allowed
@@ -220,10 +220,6 @@ class PreparedFileGone(PipelineError):
         self.batch, self.source, self.path = batch, source, path
 
 
-def _iso(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="seconds")
-
-
 class NoFileSystem(PipelineError):
     """A path lies on a file system that this command does not reach. Run it where Spark is, or name another path."""
 
@@ -239,9 +235,7 @@ class NoWarehouse(PipelineError):
     """A folder does not hold the table that was asked for. Name another folder, or run `delayline init`."""
 
     def __init__(self, root: str, table: str) -> None:
-        super().__init__(
-            f"warehouse = {root!r} has no table {table!r}; make it with: delayline init --warehouse {root}"
-        )
+        super().__init__(f"warehouse = {root!r} has no table {table!r}; make it with: {command_line(root, 'init')}")
         self.root, self.table = root, table
 
 
@@ -323,7 +317,7 @@ class SinkPlaceGone(PipelineError):
     """
 
     def __init__(self, topic: str, subscription: str, problem: str) -> None:
-        named = f"--topic {quote(topic)} --subscription {quote(subscription)}"
+        named = join(subscription_options(topic, subscription))
         super().__init__(
             f"sink of ({topic!r}, {subscription!r}): {problem}; "
             f"say where it begins with: delayline policy set {named} --sink-after VERSION"

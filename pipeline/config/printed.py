@@ -2,7 +2,8 @@
 
 import json
 import logging
-from datetime import UTC, datetime
+
+from pipeline.config.spelling import iso_text
 
 
 def printable(text: str) -> str:
@@ -45,8 +46,7 @@ class JsonLines(logging.Formatter):
 
 def json_record(seconds: float, level: str, logger: str, message: str, trace: str | None = None) -> str:
     """A line of a log as JSON, in ASCII: it has no control character. The time is seconds since the epoch."""
-    at = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    record = {"at": at, "level": level, "logger": logger, "message": message}
+    record = {"at": iso_text(int(seconds * 1_000)), "level": level, "logger": logger, "message": message}
     return json.dumps(record if trace is None else record | {"trace": trace})
 
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 import schemas
 from pipeline.client.subscribing.lines import registered_in
+from pipeline.config.spelling import subscription_options
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import batches_of, query
 from pipeline.delta.logs.entries import Commit, info_of
@@ -41,9 +42,7 @@ def settled(look: Look) -> Iterator[Finding]:
     lines = registered_in(look.table(schemas.SUBSCRIPTIONS).delta).lines.values()
     for line in lines:
         if line.wrong is not None:
-            remedy = (
-                look.command(f"policy set --topic {line.topic} --subscription {line.name}") + " with what is allowed"
-            )
+            remedy = look.command("policy", "set", *subscription_options(*line.named)) + " with what is allowed"
             text = f"its policies cannot be followed: {line.wrong}"
             yield error("policy_refused", "/".join(line.named), text, remedy)
     names = _acknowledging(look)
@@ -273,6 +272,5 @@ def _described(name: Name, positions: PositionSet) -> Iterator[tuple[str, str]]:
 
 
 def _seek(look: Look, name: Name) -> str:
-    topic, subscription = name
-    command = look.command(f"seek --topic {topic} --subscription {subscription} --earliest")
+    command = look.command("seek", *subscription_options(*name), "--earliest")
     return f"{command}, or to a later place before them: what is open comes again, too"

@@ -2,13 +2,13 @@
 
 import shutil
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import schemas
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.paths import local_path
 from pipeline.config.settings import LiveClock
 from pipeline.config.sources import SOURCES
+from pipeline.config.spelling import iso_text
 from pipeline.config.stages import DISPATCH, SETTLE
 from pipeline.delta.deltars import query
 from pipeline.doctor.look import Finding, Look, error, note, warning
@@ -28,11 +28,9 @@ def clock(look: Look) -> Iterator[Finding]:
         return
     for name, instant in _instants(look):
         if instant > look.now_ms + _AHEAD_MS:
-            when = datetime.fromtimestamp(instant / 1_000, UTC).isoformat(timespec="seconds")
-            text = f"it stands at {when}, which is still to come"
-            remedy = "correct the clock of this machine, or wait, or " + look.command(
-                "rebuild --stage all --reset-clock"
-            )
+            text = f"it stands at {iso_text(instant, 'seconds')}, which is still to come"
+            anew = look.command("rebuild", "--stage", "all", "--reset-clock")
+            remedy = f"correct the clock of this machine, or wait, or {anew}"
             yield warning("clock_ahead", name, text, remedy)
 
 

@@ -22,6 +22,7 @@ from pyarrow.fs import FileType
 import schemas
 from pipeline.client.subscribing.lives import lives_in
 from pipeline.config.errors import BrokenVersion, NoWarehouse
+from pipeline.config.spelling import command_line
 from pipeline.config.stages import STAGES
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import Commit, appended, entry, log_files, note_of
@@ -301,14 +302,13 @@ class Look:
         """The present lives, as ingest has noticed them."""
         return alive(lives_in(self.table(schemas.SEGMENTS).delta))
 
-    def command(self, words: str) -> str:
-        """A command on this warehouse."""
-        first, _, more = words.partition(" ")
-        return f"delayline {first} --warehouse {self.root} {more}".rstrip()
+    def command(self, *words: str) -> str:
+        """A command on this warehouse; see `command_line`."""
+        return command_line(self.root, *words)
 
     def rebuild(self, stage: str) -> str:
         """The command that lets a stage go on from the tables."""
-        return self.command(f"rebuild --stage {stage}")
+        return self.command("rebuild", "--stage", stage)
 
 
 def _shelf(deliveries: str) -> tuple[list[Prepared], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -24,6 +25,15 @@ def invoke(words: Sequence[str], environment: Mapping[str, str] | None = None, s
     if "--json" in words and words[:2] != ["policy", "show"]:
         for line in result.stdout.splitlines():
             check(json.loads(line))
+    return result
+
+
+def invoke_line(line: str) -> Result:
+    """Run a command as a line prints it; all is well."""
+    program, *words = shlex.split(line)
+    assert program == "delayline"
+    result = invoke(words)
+    assert result.exit_code == 0, result.output
     return result
 
 

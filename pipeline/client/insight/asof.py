@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from deltalake import DeltaTable
 
 from pipeline.client.commanding.inforce import Chosen, at_work, in_force, left_out
 from pipeline.client.insight.published import ROW, published
 from pipeline.config.errors import BadValue
+from pipeline.config.spelling import iso_text
 from pipeline.delta.deltars import instant, open_table, query
 from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Name
@@ -76,7 +76,7 @@ def at_instant(root: str, as_of: int) -> CountingRule:
     publications, micros, then = open_table(root, PUBLICATIONS), as_of * 1_000, instant(as_of)
     first = query(_FIRST, t=publications)[0]["ms"]
     if first is not None and first > as_of and read_mark(Files(), root) != SettledMark():
-        raise BadValue("as_of", _iso(as_of), f"{_iso(first)} or later: deliveries of before may be deleted")
+        raise BadValue("as_of", iso_text(as_of), f"{iso_text(first)} or later: deliveries of before may be deleted")
     batches = [row["batch_id"] for row in query(_LATE.format(then=then), t=publications)]
     late = None
     if batches:
@@ -107,7 +107,3 @@ def uncertain(root: str, lives: Mapping[Name, int], rule: CountingRule, as_of: i
     found = left_out(root, f"{deleted} AND rejected_at > {instant(as_of)}")
     present = {of: each for of, each in found.items() if lives.get((of.topic, of.subscription)) == of.life}
     return count(left(present, rule.in_force))
-
-
-def _iso(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds")

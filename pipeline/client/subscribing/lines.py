@@ -10,6 +10,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from pipeline.config.errors import check_kind
+from pipeline.config.spelling import iso_text
 from pipeline.delta.deltars import LOG_STAYS, fitted, query, quoted, retried, rows_of
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.lines import LINES, TOPIC, Registered
@@ -44,7 +45,7 @@ def grown_history(rows: list[dict[str, Any]], new: dict[str, Any]) -> list[dict[
     held = rows[-1]["policies"] if rows else {}
     policies = new["policies"] or {}
     if policies != held:
-        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        now = iso_text(datetime.now(UTC), "microseconds")
         rows.append({**new, "type": HISTORY, "start": now, "tick_ms": 1, "active": False, "policies": policies})
     return [new, *rows[-_REMEMBERED:]]
 

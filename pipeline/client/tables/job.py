@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 
 from pipeline.client.clock import is_turned
 from pipeline.config.paths import local_path
+from pipeline.config.spelling import command_line, iso_text
 from pipeline.config.stages import INGEST, STAGES
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.checkpoints import parse
@@ -79,13 +78,9 @@ class JobHint:
             job = job_of(self.root)
             if job.process is not None or (job.seen is not None and wall_ms() - job.seen < FRESH_MS):
                 return ""
-            seen = "no job has run" if job.seen is None else f"no job was seen since {_iso(job.seen)}"
-            return f"; {seen} on {self.root}: delayline run --warehouse {shlex.quote(self.root)}"
+            seen = "no job has run" if job.seen is None else f"no job was seen since {iso_text(job.seen, 'seconds')}"
+            return f"; {seen} on {self.root}: {command_line(self.root, 'run')}"
         return ""
-
-
-def _iso(ms: int) -> str:
-    return datetime.fromtimestamp(ms // 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _numbers(files: Files, folder: str) -> _Numbers:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.config.errors import ContractBroken
+from pipeline.config.spelling import iso_text
 from schemas.columns import LONG, TEXT, TIME, Column, Columns
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -95,4 +96,4 @@ def _time(micros: int) -> str | None:
         moment = _EPOCH + timedelta(microseconds=micros)
     except OverflowError:
         return None
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return iso_text(moment)

@@ -43,7 +43,7 @@ from schemas import (
 )
 from tests.support.client import at, put
 from tests.support.examined import entries, found
-from tests.support.invoked import invoke, output, run
+from tests.support.invoked import invoke, invoke_line, output, run
 from tests.support.operations import commands, shell
 from tests.support.released import rows, say
 from tests.support.stages import Stages
@@ -203,9 +203,9 @@ def refused_policy(stages: Stages) -> None:
     go(stages)
 
 
-def policy_set(stages: Stages, _remedy: str) -> None:
-    """Set it again by the command."""
-    output(stages.root, "policy", "set", "--topic", "t", "--subscription", "x", "--ttl", "1h")
+def policy_set(_stages: Stages, remedy: str) -> None:
+    """Set it again by the command that the finding prints."""
+    invoke_line(f"{remedy.removesuffix(' with what is allowed')} --ttl 1h")
 
 
 def policy_written(stages: Stages, _remedy: str) -> None:

@@ -29,12 +29,12 @@ from jobs.commands import send as sending
 from jobs.commands.pending import report
 from jobs.commands.receive import as_json as delivery_json
 from jobs.commands.receive import line
-from jobs.commands.times import iso_text
 from jobs.groups import PANELS
 from pipeline.client.insight.pending import Backlog, Pending
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.client.tables.deliveries import Delivery
+from pipeline.config.spelling import iso_text
 from pipeline.delta.deltars import append, open_table, rows_of
 from schemas import DELIVERIES, INBOX
 from tests.support.client import new_warehouse
