@@ -14,7 +14,7 @@ from pipeline.delta.checkpoints import Offset
 from pipeline.delta.logs.filestats import span_ms
 from pipeline.delta.writing.datafiles import DataFile, rows
 from pipeline.storage.files import Files
-from state.units import Ms
+from state.units import EPOCH, Ms
 
 PREPARED = "prepared deliveries"
 """What the notes on the shelf are called among the tables of dispatch."""
@@ -125,16 +125,20 @@ class Visible:
         top: the highest number of a visible part.
         below: numbers below it that are not visible yet.
         source: where the batch of `top` ends in `redelivery` (version, index).
+        released_at: the instant of its release, ms UTC: no earlier batch has a later one.
     """
 
     top: int = 0
     below: frozenset[int] = frozenset()
     source: tuple[int, int] = (0, -1)
+    released_at: Ms = EPOCH
 
     @classmethod
     def of(cls, note: Mapping[str, Any]) -> "Visible":
         """From what a version carries."""
-        return cls(note["top"], frozenset(note["below"]), tuple(note["source"]))
+        # An earlier version of this project noted of each part that became visible when it was released.
+        released_at = note.get("released_at", max((each[-1] for each in note.get("shown", ())), default=EPOCH))
+        return cls(note["top"], frozenset(note["below"]), tuple(note["source"]), Ms(released_at))
 
     def __contains__(self, part: Part) -> bool:
         """Whether a part is visible."""
@@ -148,14 +152,15 @@ class Visible:
         """Numbers of parts that are neither visible nor noted; numbers of parts have no gaps."""
         return {*self.below, *range(self.top + 1, max(noted, default=0))} - set(noted)
 
-    def after(self, shown: Iterable[int], hidden: Iterable[int], source: tuple[int, int]) -> "Visible":
-        """Which parts are visible when some numbers have become so and others stay hidden."""
+    def after(self, shown: Iterable[int], hidden: Iterable[int], last: Prepared) -> "Visible":
+        """Which parts are visible when some numbers, of which `last` has the highest, have become so."""
         top = max(self.top, *shown)
-        return Visible(top, frozenset(number for number in hidden if number < top), max(source, self.source))
+        below = frozenset(number for number in hidden if number < top)
+        return Visible(top, below, max(last.source, self.source), max(last.released_at, self.released_at))
 
     def as_dict(self) -> dict[str, Any]:
         """For the metadata of a version."""
-        return {"top": self.top, "below": sorted(self.below), "source": self.source}
+        return {**asdict(self), "below": sorted(self.below)}
 
 
 def not_replaced(noted: Sequence[Prepared]) -> list[Prepared]:

@@ -83,6 +83,12 @@ class Publisher:
         """The highest number of a part, visible or not; 0 before the first one."""
         return max([self._visible.top, *(part.number for _, part in self._waiting)])
 
+    @property
+    def released_at(self) -> Ms:
+        """The instant of the last release, visible or not, ms UTC."""
+        with self._lock:
+            return max([self._visible.released_at, *(each.released_at for each, _ in self._waiting)])
+
     def knows(self, owner: str, batch_id: int) -> bool:
         """Whether a batch is prepared, or visible as a whole."""
         waits = any((each.owner, each.batch) == (owner, batch_id) for each, _ in self._waiting)
@@ -167,7 +173,7 @@ class Publisher:
 
     def _commit(self, due: Sequence[Waiting], hidden: Iterable[int]) -> None:
         top, part = max(due, key=lambda each: each[1].number)
-        visible = self._visible.after([each.number for _, each in due], hidden, top.source)
+        visible = self._visible.after([each.number for _, each in due], hidden, top)
         last = self._deliveries.last
         own = (top.owner, top.batch)
         owner, batch = own if last is None or part.number > self._visible.top else (last.owner, last.batch)

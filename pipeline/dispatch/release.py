@@ -71,6 +71,19 @@ ORDER: tuple[SortKey[Matched], ...] = (
 
 
 @dataclass(frozen=True)
+class Stamp:
+    """What all rows of `deliveries` of a batch have in common.
+
+    Attributes:
+        batch_id: which batch it is.
+        released_at: when it is released, ms UTC.
+    """
+
+    batch_id: int
+    released_at: Ms
+
+
+@dataclass(frozen=True)
 class Window:
     """What a batch of `redelivery` spans.
 

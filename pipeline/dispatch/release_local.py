@@ -31,6 +31,7 @@ from pipeline.dispatch.release import (
     LOOKED_UP,
     ORDER,
     Matched,
+    Stamp,
     Window,
     again_bounds,
     taken_apart,
@@ -42,7 +43,7 @@ from pipeline.storage.gather import TEXTS, Gathered, cuts
 from pipeline.storage.parquet import RowGroup, whole
 from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, MESSAGE_MISSING, MESSAGES, REDELIVERY
-from state.units import Ms
+from state.units import Ms, us
 
 _OF_MESSAGE = ("topic", "ledger_id", "entry_id", "publish_time", "deliver_at", "sequence_id")
 
@@ -154,7 +155,7 @@ class LocalRelease:
         order = order_of(Matched(runs, run, ranks, key, each.messages.rows, each.message), ORDER)
         return cls(runs, replace(each, found=each.found[order], message=each.message[order]))
 
-    def write(self, appender: Appender, settings: Settings, batch_id: int, now: Ms) -> tuple[Part, ...]:
+    def write(self, appender: Appender, settings: Settings, stamp: Stamp, now: Ms) -> tuple[Part, ...]:
         """Write the files of the deliveries. What is due by now (ms) is one part; later ones are cut by time."""
         matches = self.matches
         due = longs(self.runs, "due_time")[matches.run[matches.found]] // 1_000
@@ -165,7 +166,7 @@ class LocalRelease:
             for start, past in cuts(texts[first:last], settings.share(last - first)):
                 places.append((first + start, first + past))
                 parts.append(number)
-        files = appender.put(self._deliveries(*place, batch_id) for place in places)
+        files = appender.put(self._deliveries(*place, stamp) for place in places)
         of_part = groupby(zip(parts, files, strict=True), key=itemgetter(0))
         return tuple(Part.of([file for _, file in each]) for _, each in of_part)
 
@@ -176,13 +177,15 @@ class LocalRelease:
         runs = with_reason(cut(self.runs, run, entry, entry), MESSAGE_MISSING)
         return withdrawn_rows(at_time(runs, self.window.released_at), batch_id, len(gone))
 
-    def _deliveries(self, first: int, last: int, batch_id: int) -> pa.Table:
+    def _deliveries(self, first: int, last: int, stamp: Stamp) -> pa.Table:
         """The rows of `deliveries` from a place in the order to another; `sequence` counts from 1."""
         message = self.matches.message[first:last]
         texts = self.matches.messages.texts.take(message)
         known = {name: _taken(self.matches.messages.rows, name, message) for name in _OF_MESSAGE}
         known |= {name: texts.column(name) for name in TEXTS}
-        known |= {"batch_id": pa.repeat(batch_id, last - first), "sequence": pa.array(np.arange(first, last) + 1)}
+        same = {"batch_id": stamp.batch_id, "released_at": us(stamp.released_at)}
+        known |= {name: pa.repeat(value, last - first) for name, value in same.items()}
+        known["sequence"] = pa.array(np.arange(first, last) + 1)
         schema, run = arrow_schema(DELIVERIES.columns), self.matches.run[self.matches.found[first:last]]
         columns = [known[name] if name in known else _taken(self.runs, name, run) for name in schema.names]
         return pa.Table.from_arrays(columns, names=schema.names).cast(schema)

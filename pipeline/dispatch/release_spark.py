@@ -24,6 +24,7 @@ from pipeline.dispatch.release import (
     EXACT,
     LOOKED_UP,
     ORDER,
+    Stamp,
     Window,
     again_bounds,
     first_bounds,
@@ -80,7 +81,7 @@ class SparkRelease:
             window = look(wanted)
         return None if window is None else cls(wanted, window, log, priorities)
 
-    def write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
+    def write(self, appender: Appender, settings: Settings, stamp: Stamp, now: int) -> tuple[Part, ...]:
         """Write the files of the deliveries; those that are not due yet are cut into parts by a column."""
         cut = () if self.window.last_bucket <= now else (PART,)
         ahead = F.ceil((F.unix_millis("due_time") - now) / F.lit(settings.publish_ms))
@@ -88,7 +89,7 @@ class SparkRelease:
         count, session = self.window.positions, joined.sparkSession
         tasks, sorted_by = settings.tasks(count), joined.select(*cut, *columns_of(ORDER))
         with compiled(session, when=count > settings.rows_per_task), kept(sorted_by, when=tasks > 1) as small:
-            rows = delivery_rows(joined, count, tasks, batch_id, *cut, small=small)
+            rows = delivery_rows(joined, count, tasks, stamp, *cut, small=small)
             if cut:
                 return tuple(Part.of(files) for files in appender.write_by(rows, PART).values())
             files = appender.write(rows)
@@ -218,7 +219,7 @@ def positions(runs: DataFrame) -> DataFrame:
 
 
 def delivery_rows(
-    joined: DataFrame, count: int, tasks: int, batch_id: int, *cut: str, small: DataFrame | None = None
+    joined: DataFrame, count: int, tasks: int, stamp: Stamp, *cut: str, small: DataFrame | None = None
 ) -> DataFrame:
     """Rows of `deliveries`: about `count` joined rows in the stated order, numbered from 1 in `sequence`.
 
@@ -226,7 +227,8 @@ def delivery_rows(
     the columns of the order, persisted: texts are read once then.
     """
     ordered = in_order(joined, [*cut, *columns_of(ORDER)], count, tasks, small)
-    numbers = {"sequence": F.col(NUMBER) + 1, "batch_id": F.lit(batch_id)}
+    same = {"batch_id": F.lit(stamp.batch_id), "released_at": F.timestamp_millis(F.lit(stamp.released_at))}
+    numbers = {"sequence": F.col(NUMBER) + 1, **same}
     return ordered.withColumns(numbers).select(*DELIVERIES.columns.names, *cut)
 
 

@@ -34,6 +34,7 @@ from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.settled import SettledMark, read_mark
 from schemas import DELIVERIES, HELD, REDELIVERY, REJECTED_DISPATCH, ROUND, Table
+from state.units import Ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -96,6 +97,11 @@ class PreparedState:
     def top(self) -> int:
         """The highest number of a part."""
         return max([self.visible.top, *(part.number for each in self.waiting for part in each.parts)])
+
+    @property
+    def released_at(self) -> Ms:
+        """The instant of the last release, ms UTC."""
+        return max([self.visible.released_at, *(each.released_at for each in self.waiting)])
 
     @property
     def since_ms(self) -> int:
@@ -257,8 +263,9 @@ class _Restoring:
             self._hold(lacking, wanted)
         if not held.whole:
             # It counts as visible, or its batches would be taken once more.
-            shown = Visible(held.top, frozenset(), wanted.upto).as_dict() | {"shown": [], _SHOWN: held.shown_ms}
-            self.deliveries.commit([], wanted.owner, wanted.batch, shown)
+            shown = Visible(held.top, frozenset(), wanted.upto, held.released_at).as_dict()
+            note = shown | {"shown": [], _SHOWN: held.shown_ms}
+            self.deliveries.commit([], wanted.owner, wanted.batch, note)
             self.forget(held)
 
     def _hold(self, runs: pa.Table, wanted: RestoreScope) -> None:

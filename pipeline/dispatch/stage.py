@@ -42,6 +42,7 @@ from pipeline.dispatch.plan import Plan
 from pipeline.dispatch.prepared import PREPARED, Part, Prepared, PreparedStore
 from pipeline.dispatch.priority import Priorities, priorities_of
 from pipeline.dispatch.publisher import Publisher
+from pipeline.dispatch.release import Stamp
 from pipeline.dispatch.release_local import Found, LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease
 from pipeline.dispatch.withdrawnlog import WithdrawnLog, said
@@ -176,7 +177,8 @@ class Dispatch:
         if not took:
             return
         self._observe("dispatch.counted", batch_id)
-        parts = self._write(took, batch_id)
+        stamp = Stamp(batch_id, self._instant(took, batch_id))
+        parts = self._write(took, stamp)
         ends = self._checkpoint.start(batch_id).offset, self._checkpoint.position(batch_id).offset
         done, allowed = not parts and not took.change, took.change.allowed
         versions, undecided = (inputs.closed.version, inputs.withdrawn.version), named(took.undecided)
@@ -188,8 +190,8 @@ class Dispatch:
                 self.watch.left_out(topic, name, reason, count)
         held = self._backlog.written(took.change) if took.change else None
         if parts:
-            instant = self._instant(took, batch_id)
-            self.publisher.take(Prepared(owner, batch_id, instant, *ends[1:], parts, ends[0], held=held), self._hold)
+            prepared = Prepared(owner, batch_id, stamp.released_at, *ends[1:], parts, ends[0], held=held)
+            self.publisher.take(prepared, self._hold)
             self._checkpoint.wrote(PREPARED, self.publisher.top)
             self._observe("dispatch.noted", batch_id)
         elif held is not None:
@@ -242,17 +244,22 @@ class Dispatch:
             self._observe("dispatch.held", prepared.batch)
 
     def _instant(self, took: BatchResult, batch_id: int) -> Ms:
-        """When a batch is released, ms UTC: of what was held that is when it is taken."""
-        released = EPOCH if took.release is None else took.release.window.released_at
-        return max(released, self._checkpoint.position(batch_id).instant) if took.change.gone else released
+        """When a batch is released, ms UTC: of what was held that is when it is taken.
 
-    def _write(self, took: BatchResult, batch_id: int) -> tuple[Part, ...]:
+        Never before what was released earlier. By this instant readers know the order of batches, also behind a
+        rebuild, which counts batches anew; and two stages release positions, whose instants are in no order.
+        """
+        released = EPOCH if took.release is None else took.release.window.released_at
+        taken = self._checkpoint.position(batch_id).instant if took.change.gone else EPOCH
+        return max(released, taken, self.publisher.released_at)
+
+    def _write(self, took: BatchResult, stamp: Stamp) -> tuple[Part, ...]:
         """Write the files of the deliveries of a batch."""
         if took.release is None:
             return ()
-        appender, now = self.sinks["deliveries"].appender, self._timeline.now(self._instant(took, batch_id))
-        parts = took.release.write(appender, self._settings, batch_id, now)
-        self._observe("dispatch.written", batch_id)
+        appender, now = self.sinks["deliveries"].appender, self._timeline.now(stamp.released_at)
+        parts = took.release.write(appender, self._settings, stamp, now)
+        self._observe("dispatch.written", stamp.batch_id)
         return parts
 
     def _taken(

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.delta.reading.messages import Bounds
 from pipeline.delta.writing.numbering import NUMBER, columns_of, in_order
 from pipeline.dispatch import release_spark
-from pipeline.dispatch.release import ORDER, Window
+from pipeline.dispatch.release import ORDER, Stamp, Window
 from pipeline.dispatch.release_spark import delivery_rows, join, listening, look, missing, positions
 from schemas import DELIVERIES, REJECTED_DISPATCH
 from state.units import Ms
@@ -165,13 +165,13 @@ def test_a_delivery_carries_the_message_and_the_time_it_asked_for(spark: SparkSe
         {"entry_id": 1, "due_time": T0 - 2, "batch_id": 99},
     )
     batch = runs(spark, {"first_entry": 0, "last_entry": 1, "tick_ms": 8, "released_at": T0 + 4})
-    rows = delivery_rows(joined(batch, log), 2, 1, 6)
+    rows = delivery_rows(joined(batch, log), 2, 1, Stamp(6, Ms(T0 + 9)))
     assert rows.columns == DELIVERIES.schema.names
     said = rows.selectExpr(
         "entry_id", "unix_millis(due_time)", "unix_millis(deliver_at)", "unix_millis(released_at)", "batch_id",
         "sequence", "message_key", "CAST(payload AS string)",
     )  # fmt: skip
-    wanted = [(0, T0, T0 - 3, T0 + 4, 6, 1, "k", "p"), (1, T0, None, T0 + 4, 6, 2, None, None)]
+    wanted = [(0, T0, T0 - 3, T0 + 9, 6, 1, "k", "p"), (1, T0, None, T0 + 9, 6, 2, None, None)]
     assert sorted(map(tuple, said.collect())) == wanted
 
 

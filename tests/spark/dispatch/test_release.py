@@ -22,7 +22,7 @@ from pipeline.delta.reading.messages import Bounds, MessageLog, message_groups
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.dispatch.closed import Closed, ClosedLog
-from pipeline.dispatch.release import LOOKED_UP
+from pipeline.dispatch.release import LOOKED_UP, Stamp
 from pipeline.dispatch.release_local import Found, LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease, looked_up
 from pipeline.storage.arrays import arrow_schema
@@ -151,7 +151,7 @@ def test_the_same_rows_in_the_same_parts(
         if isinstance(release, LocalRelease):
             assert (release.matches.messages.texts.held is None) is (tasks > 1)
         path = warehouse.path(DELIVERIES)
-        parts = release.write(Appender(warehouse.session, path, DELIVERIES), settings, 7, Ms(now))
+        parts = release.write(Appender(warehouse.session, path, DELIVERIES), settings, Stamp(7, Ms(T0 + 9)), Ms(now))
         rows = [[_read(Path(path, file.path)) for file in part.files] for part in parts]
         spans = [(part.first_due, part.last_due, part.count) for part in parts]
         ways.append((spans, [[row for file in part for row in file] for part in rows], release.window.positions))
@@ -194,7 +194,7 @@ def test_what_is_closed_does_not_come_again_and_what_comes_late_is_found(warehou
     wanted = {each for each in left if (each[0], each[3], each[5]) in log}
     release = in_the_driver(warehouse)
     assert isinstance(release, LocalRelease)
-    rows = release._deliveries(0, len(release.matches.found), 0).to_pylist()
+    rows = release._deliveries(0, len(release.matches.found), Stamp(0, EPOCH)).to_pylist()
     assert {(*(row[name] for name in keys), row["entry_id"]) for row in rows} == wanted
     assert {each[4] for each in asked & closed} == {each[4] for each in wanted} == {0, 1, 2}
 
