@@ -34,7 +34,7 @@ from pipeline.client.commanding import commands as client
 from pipeline.client.commanding.commands import Command, write
 from pipeline.client.commanding.inforce import Named
 from pipeline.client.commanding.outcomes import outcomes
-from pipeline.client.insight.pending import pending
+from pipeline.client.insight.pendingfollower import PendingFollower
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import Settings
@@ -98,7 +98,7 @@ class Minds(Operators):
         """Messages wait for a subscription that acknowledges, and for one that does not."""
         self.folder = mkdtemp()
         self.stages = Stages(f"{self.folder}/warehouse", Settings(horizon_ms=horizon))
-        self.root = self.stages.root
+        self.root, self.followed = self.stages.root, PendingFollower(self.stages.root)
         self.table = f"{self.root}/guard_tables/paid"
         self.shorten_logs()
         write_deltalake(self.table, pa.table({"key": pa.array([], pa.string())}))
@@ -206,7 +206,7 @@ class Minds(Operators):
     @rule(keys=KEYS, name=st.none() | st.sampled_from(NAMES))
     def look_at_rows(self, keys: set[int], name: str | None) -> None:
         """The rows of what waits for its first delivery are those of the model."""
-        assert listed(self.root, keys, name) == self.pending(keys, name)
+        assert listed(self.followed, keys, name) == self.pending(keys, name)
 
     @rule(keys=KEYS, name=st.none() | st.sampled_from(NAMES))
     def cancel(self, keys: set[int], name: str | None) -> None:
@@ -390,7 +390,7 @@ class Minds(Operators):
         wanted_figures = {name: figures(each) for name, each in self.given.items()}
         assert counts == wanted_figures, [(counts[n], w) for n, w in wanted_figures.items() if counts.get(n) != w]
         assert client.cancel(self.root, "t", where="true", dry_run=True).selection.count == 0
-        assert [each.count for each in pending(self.root).backlogs] == [0] * len(NAMES)
+        assert [each.count for each in self.followed.look().backlogs] == [0] * len(NAMES)
         sound(self.root)
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from pipeline.client.commanding.commands import cancel
 from pipeline.client.insight.pending import pending
+from pipeline.client.insight.pendingfollower import PendingFollower
 from pipeline.client.insight.pendingrows import pending_rows
 
 OF_INGEST = tuple(f"ingest.{step}" for step in ("counted", "messages", "segments"))
@@ -103,18 +104,21 @@ def counted(rows: Iterable[Mapping[str, Any]]) -> Counter[Release]:
     return Counter(each for row in rows for each in released(row))
 
 
-def listed(root: str, keys: set[int], name: str | None) -> dict[Place, int]:
+def listed(followed: PendingFollower, keys: set[int], name: str | None) -> dict[Place, int]:
     """When what waits under some keys for its first delivery is due, by the rows of what waits.
 
-    `pending` counts these rows, and a command would name the messages of all rows.
+    `pending` counts these rows, as who follows the tables does, and a command would name the messages of all rows.
     """
+    root = followed.root
     rows = pending_rows(root, "t", name, where=where(keys)).to_pylist()
     waits = {of: ms(row["due_time"]) for row in rows for of in places(row)}
     assert len(waits) == len(rows)
     would = cancel(root, "t", name, where=where(keys), dry_run=True).selection
     assert (would.count, would.subscriptions) == (len(waits), Counter(of.name for of in waits))
     firsts = pending_rows(root, where="redelivery_count = 0").column("subscription").to_pylist()
-    assert {each.subscription: each.count for each in pending(root).backlogs if each.count} == Counter(firsts)
+    backlogs = pending(root).backlogs
+    assert {each.subscription: each.count for each in backlogs if each.count} == Counter(firsts)
+    assert followed.look().backlogs == backlogs
     return {of: due for of, due in waits.items() if not of.failed}
 
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from pipeline.client.insight.pending import pending
+from pipeline.client.insight.pendingfollower import PendingFollower
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, LiveClock, Settings
 from pipeline.config.stages import ALL_STAGES
@@ -74,8 +75,14 @@ class Operated(Operators):
         """How many rows are to be listed, where that is known."""
         self.said = dict[Place, str]()
         self.seen = Counter[Place]()
+        self.followed = PendingFollower(self.stages.root)
         self.job.follow()
         self.send(delays, column=False)
+
+    @rule()
+    def count(self) -> None:
+        """Who follows the tables knows what is pending."""
+        assert self.followed.look().backlogs == pending(self.stages.root).backlogs
 
     @rule(delays=st.lists(DELAYS, min_size=1, max_size=3), column=st.booleans())
     def send(self, delays: list[int], *, column: bool) -> None:

@@ -1,3 +1,6 @@
 """What users look at: what is pending, now or at an instant, how subscriptions stand, and the history of a message."""
 
-__all__ = ["facts", "job", "looker", "pending", "pendingrows", "prospect", "standing", "topics", "trace", "waiting"]
+__all__ = [
+    "counting", "facts", "job", "looker", "pending", "pendingfollower", "pendingrows", "prospect", "standing", "topics",
+    "trace", "waiting",
+]  # fmt: skip

@@ -1,0 +1,246 @@
+"""What is pending, counted from the tables alone, while the job runs.
+
+Pending for a subscription is what ingest accepted for it less what dispatch delivered to it:
+
+- accepted: the rows of `messages` of its topic, from the first ledger that ingest noted for it in the marker rows of
+  `segments`. A subscription that ingest has not noticed yet has all of them (`earliest`) or none (`latest`).
+- delivered: its rows in `deliveries` from that ledger on and of its present life, with `redelivery_count` 0.
+- What commands withdraw, or give another due time, is left out on both sides, whether it was too late for that or not.
+  So is what dispatch left out for good: what expired, or did not meet a guard.
+  What got another due time, and is neither delivered nor withdrawn, is counted by that time.
+
+Both sides are counted by minute of due time and subtracted, so no join of positions is needed: memory grows with the
+minutes that have something pending, time with the rows of both tables, of which three narrow columns are read. What is
+left out on both sides is joined by its position, and by a number that stands for topic and subscription: with their
+names in the join it takes twice as long.
+`deliveries` is opened before `messages`, so nothing is delivered in the one and unknown in the other. What retention
+may delete from `messages` is below a mark that is read last (`pipeline.subscriptions.settled`): it is delivered, and
+left out on both sides.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from pipeline.client.commanding.inforce import Chosen, delivered
+from pipeline.client.insight.asof import CountingRule, at_instant, at_present
+from pipeline.client.subscribing.lives import lives_of
+from pipeline.client.subscribing.subscriptions import subscriptions
+from pipeline.client.tables.relations import longs_table, relation, table_of
+from pipeline.delta.deltars import open_table, query
+from pipeline.storage.files import Files
+from pipeline.subscriptions.incarnations import Incarnation, Name
+from pipeline.subscriptions.settled import SettledMark, read_mark
+from schemas import DELIVERIES, MESSAGES
+from state.positionset import PositionSet
+from state.withdrawals import Parts, Round
+
+MINUTE_MS = 60_000
+_FIRST = pa.schema([("listener", pa.int64()), ("minute", pa.int64())])
+_LISTENER = pa.schema(
+    [("listener", pa.int64()), ("topic", pa.string()), ("subscription", pa.string())]
+    + [(name, pa.int64()) for name in ("first_ledger", "first_entry", "life")]
+)
+
+# Due times as ingest computes them: the later of delivery and publication, rounded up to ms, not before 1970.
+_DUE = "GREATEST(0, (COALESCE({deliver_at}, {publish_time}) + 999) / 1000, ({publish_time} + 999) / 1000)"
+_ACCEPTED = """
+    SELECT s.listener, m.message_key, m.due_ms, 1 AS change
+    FROM (
+        SELECT topic, ledger_id, entry_id, message_key, publish_time, arrow_cast(due_time, 'Int64') / 1000 AS due_ms
+        FROM messages
+    ) m
+    JOIN ({listeners}) s ON m.topic = s.topic AND m.ledger_id >= s.first_ledger {less}
+    WHERE {sent} AND m.ledger_id >= {from_ledger} AND (m.ledger_id > s.first_ledger OR m.entry_id >= s.first_entry)
+    AND NOT (m.due_ms <= {settled_ms} AND m.ledger_id < {settled_ledger})
+"""
+_DELIVERED = """
+    UNION ALL
+    SELECT s.listener, d.message_key, d.due_ms, {change} AS change
+    FROM (
+        SELECT topic, subscription, life, ledger_id, entry_id, message_key, publish_time, {due} AS due_ms,
+            arrow_cast(due_time, 'Int64') AS bucket
+        FROM {rows} WHERE redelivery_count = 0
+    ) d
+    JOIN ({listeners}) s
+    ON d.topic = s.topic AND d.subscription = s.subscription AND d.life = s.life AND d.ledger_id >= s.first_ledger
+    {less} WHERE {counts}
+"""
+_MOVED = """
+    SELECT w.listener, m.message_key, w.due_ms, 1 AS change
+    FROM ({moved}) w JOIN ({listeners}) s ON w.listener = s.listener
+    JOIN messages m ON s.topic = m.topic AND w.ledger_id = m.ledger_id AND w.entry_id = m.entry_id
+"""
+_LESS = """
+    LEFT ANTI JOIN ({withdrawn}) w
+    ON w.listener = s.listener AND w.ledger_id = {rows}.ledger_id AND w.entry_id = {rows}.entry_id
+"""
+_MINUTES = """
+    SELECT listener, due_ms / 60000 AS minute, SUM(change) AS messages
+    FROM ({changes}) GROUP BY 1, 2 HAVING SUM(change) <> 0 ORDER BY 1, 2
+"""
+_NEXT = """
+    SELECT listener, MIN(due_ms) AS due_ms FROM (
+        SELECT c.listener, c.due_ms
+        FROM ({changes}) c JOIN ({firsts}) f ON c.listener = f.listener AND c.due_ms / 60000 = f.minute
+        WHERE c.due_ms >= {begin} AND c.due_ms < {end}
+        GROUP BY 1, 2 HAVING SUM(c.change) > 0
+    ) GROUP BY 1
+"""
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What of the tables is counted.
+
+    Attributes:
+        from_ledger: messages from this ledger on.
+        fresh: these rows of `deliveries`, with times as numbers; None: all.
+        moved: whether what commands gave another due time is counted, too, and nothing else; None: with all else.
+    """
+
+    from_ledger: int = 0
+    fresh: pa.Table | None = None
+    moved: bool | None = None
+
+
+WHOLE = Portion()
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Tables at fixed versions, and what counts of them.
+
+    Attributes:
+        deliveries: opened first.
+        messages: opened after that.
+        since: the life of each listener; None: it gets nothing yet.
+        rule: what counts.
+        settled: the mark, read last.
+    """
+
+    deliveries: DeltaTable
+    messages: DeltaTable
+    since: Mapping[Name, Incarnation | None]
+    rule: CountingRule
+    settled: SettledMark
+
+    @property
+    def listeners(self) -> dict[Name, Incarnation]:
+        """Listeners that get something, in the order in which queries number them."""
+        return {name: life for name, life in sorted(self.since.items()) if life is not None}
+
+    @contextmanager
+    def changes(self, portion: Portion = WHOLE) -> Iterator[tuple[str, dict[str, DeltaTable]]]:
+        """What adds to what is pending and what takes off, as a subquery; empty when there is nothing."""
+        rows = [
+            (number, *name, life.since or 0, life.entry, life.number)
+            for number, (name, life) in enumerate(self.listeners.items())
+        ]
+        if not rows:
+            yield "", {}
+            return
+        gone, moved = self._commanded()
+        number = {name: place for place, name in enumerate(self.listeners)}
+        without = [*gone.items(), *((of, each.positions) for of, each in moved.items())]
+        places = (
+            (number[of[:2]], ledger, np.asarray(entries.to_array(), np.int64))
+            for of, each in without
+            for ledger, entries in each.by_ledger()
+        )
+        left_out = longs_table(("listener", "ledger_id", "entry_id"), places)
+        waits = (each.less(delivered(self.deliveries, each, self.rule.until)) for each in moved.values())
+        later = longs_table(
+            ("listener", "ledger_id", "entry_id", "due_ms"),
+            ((number[each.of[:2]], each.ledgers, each.entries, each.due) for each in waits),
+        )
+        with (
+            relation("listeners", table_of(rows, _LISTENER)) as (listeners, more),
+            relation("withdrawn", left_out) as (less, others),
+            relation("moved", later) as (moves, rest),
+            self._delivered(portion) as (rows_delivered, fresh),
+        ):
+            tables = {"deliveries": self.deliveries, "messages": self.messages, **more, **others, **rest, **fresh}
+            less_rows = less if left_out.num_rows else None
+            parts = [] if portion.moved else [self._text(listeners, less_rows, portion, rows_delivered)]
+            if later.num_rows and portion.moved is not False:
+                parts.append(_MOVED.format(moved=moves, listeners=listeners))
+            yield " UNION ALL ".join(parts), tables | self.rule.tables
+
+    @contextmanager
+    def _delivered(self, portion: Portion) -> Iterator[tuple[str | None, dict[str, DeltaTable]]]:
+        """The rows of `deliveries` that are counted; None: there are none."""
+        if portion.fresh is None:
+            yield "deliveries", {}
+        elif not portion.fresh.num_rows:
+            yield None, {}
+        else:
+            with relation("fresh", portion.fresh) as (rows, tables):
+                yield f"({rows})", tables
+
+    def _commanded(self) -> tuple[Parts, dict[Round, Chosen]]:
+        """What commands withdraw of the first deliveries to present lives, and what else of them has another time."""
+        lives = {name: life.number for name, life in self.listeners.items()}
+
+        def present(of: Round) -> bool:
+            return of.redelivery_count == 0 and lives.get((of.topic, of.subscription)) == of.life
+
+        gone = {of: each for of, each in self.rule.in_force.items() if present(of)}
+        moved = {of: each.less(gone.get(of, PositionSet())) for of, each in self.rule.moved.items() if present(of)}
+        return gone, {of: each for of, each in moved.items() if len(each.ledgers)}
+
+    def _text(self, listeners: str, withdrawn: str | None, portion: Portion, rows: str | None) -> str:
+        micros = {column: f"arrow_cast({column}, 'Int64')" for column in ("deliver_at", "publish_time")}
+        mark = {"settled_ms": self.settled.due_ms, "settled_ledger": self.settled.ledger}
+        less = {each: "" if withdrawn is None else _LESS.format(withdrawn=withdrawn, rows=each) for each in "md"}
+        same = {"listeners": listeners, "less": less["d"], "due": _DUE.format(**micros)}
+        change, counts = (text.format(**mark) for text in (self.rule.change, self.rule.counts))
+        accepted = {"less": less["m"], "sent": self.rule.sent, "from_ledger": portion.from_ledger}
+        text = _ACCEPTED.format(listeners=listeners, **accepted, **mark)
+        if rows is not None:
+            text += _DELIVERED.format(rows=rows, change=change, counts=counts, **same)
+        if self.rule.late is not None:
+            text += _DELIVERED.format(rows=f"({self.rule.late})", change="1", counts="true", **same)
+        return text
+
+
+def opened(root: str, wanted: tuple[str | None, str | None], as_of: int | None) -> Counted:
+    """Open everything in order, for listeners of a topic or a name."""
+    deliveries, messages = open_table(root, DELIVERIES), open_table(root, MESSAGES)
+    since = lives_of(root, subscriptions(root, *wanted))
+    rule = at_present(root) if as_of is None else at_instant(root, as_of)
+    return Counted(deliveries, messages, since, rule, read_mark(Files(), root))
+
+
+Minutes = dict[int, dict[int, int]]
+"""Messages by the number of the listener, and by the start of the minute in which they are due, ms UTC."""
+
+
+def by_minute(tables: Mapping[str, DeltaTable], changes: str) -> Minutes:
+    """What changes add to what is pending, less what they take off."""
+    found: Minutes = {}
+    for row in query(_MINUTES.format(changes=changes), **tables):
+        found.setdefault(row["listener"], {})[row["minute"] * MINUTE_MS] = row["messages"]
+    return found
+
+
+def positive(minutes: Minutes) -> Minutes:
+    """The minutes in which something is pending: a delivery may be there longer than its message."""
+    found = {number: {at: count for at, count in each.items() if count > 0} for number, each in minutes.items()}
+    return {number: each for number, each in found.items() if each}
+
+
+def next_due(tables: Mapping[str, DeltaTable], changes: str, minutes: Minutes) -> dict[int, int]:
+    """The first due time to the millisecond: the same subtraction, within the first minute of each listener."""
+    if not minutes:
+        return {}
+    firsts = {number: min(each) for number, each in minutes.items()}
+    rows = [(number, first // MINUTE_MS) for number, first in firsts.items()]
+    span = {"begin": min(firsts.values()), "end": max(firsts.values()) + MINUTE_MS}
+    with relation("firsts", table_of(rows, _FIRST)) as (found, more):
+        text = _NEXT.format(changes=changes, firsts=found, **span)
+        return {row["listener"]: row["due_ms"] for row in query(text, **tables, **more)}

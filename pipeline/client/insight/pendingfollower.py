@@ -1,0 +1,193 @@
+"""What is pending, counted once, and then brought up to date by what the logs of the tables have added.
+
+Whoever looks again and again (a page, `delayline top`) would count ten million messages each time. What a commit of
+ingest adds lies in ledgers of its own, and what dispatch delivers in files of its own: both are counted by the rules of
+`pending`, and added to what is known. All is counted anew when those rules have changed: somebody has joined, left or
+sought, a command was given, something was left out for good, or rows were taken out of a table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.client.insight.asof import CountingRule
+from pipeline.client.insight.counting import (
+    Counted,
+    Minutes,
+    Portion,
+    by_minute,
+    next_due,
+    opened,
+    positive,
+)
+from pipeline.client.insight.pending import Pending, backlogs, shaped
+from pipeline.client.insight.waiting import in_inbox
+from pipeline.config.errors import VersionGone
+from pipeline.delta.deltars import path_of, query
+from pipeline.delta.logs.entries import appended, restores, takes_out, versions
+from pipeline.storage.files import Files
+from pipeline.storage.parquet import typed
+from schemas import DELIVERIES, MESSAGES, Table
+
+_READ = ("topic", "subscription", "life", "ledger_id", "entry_id", "publish_time", "deliver_at", "due_time",
+         "redelivery_count")  # fmt: skip
+_MOVED_BY = ("ledgers", "entries", "due")
+_LAST = "SELECT MAX(ledger_id) AS ledger FROM messages"
+_FEW_BYTES = 256 << 20
+"""Larger files that came are counted with all others: at that size it takes as long."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What was counted.
+
+    Attributes:
+        of: the tables and the rules by which it was.
+        ledger: the first one that no message of them is in.
+        minutes: what is pending, but for what commands gave another due time.
+        all: with that.
+        due: when the first is due, by listener.
+    """
+
+    of: Counted
+    ledger: int
+    minutes: Minutes
+    all: Minutes
+    due: dict[int, int]
+
+
+class PendingFollower:
+    """What is pending in a warehouse, as `pending` counts it.
+
+    Attributes:
+        root: the warehouse.
+        recounts: how often all was counted.
+    """
+
+    def __init__(self, root: str) -> None:
+        """Count nothing yet."""
+        self.root, self.recounts = root, 0
+        self._files = Files()
+        self._known: _Known | None = None
+
+    def look(self) -> Pending:
+        """What is pending now.
+
+        Raises:
+            NoWarehouse: the folder lacks a table.
+        """
+        now = opened(self.root, (None, None), None)
+        known = None if self._known is None else self._followed(self._known, now)
+        if known is None:
+            known = self._counted(now)
+            self.recounts += 1
+        self._known = known
+        counts, waiting = backlogs(now, known.all, known.due), in_inbox(self.root)
+        numbers = {DELIVERIES.name: now.deliveries.version(), MESSAGES.name: now.messages.version()}
+        return Pending(tuple(shaped(self.root, counts, now.listeners)), waiting, numbers)
+
+    def _counted(self, now: Counted) -> _Known:
+        """Count all."""
+        with now.changes(Portion(moved=False)) as (changes, tables):
+            minutes = by_minute(tables, changes) if changes else {}
+        return self._completed(now, minutes, {}, {})
+
+    def _followed(self, known: _Known, now: Counted) -> _Known | None:
+        """Count what came since; None: all has to be counted."""
+        if known.of.since != now.since or not _same(known.of.rule, now.rule):
+            return None
+        fresh = self._delivered_since(known.of, now)
+        if fresh is None or self._taken_out(MESSAGES, known.of.messages.version(), now.messages.version()):
+            return None
+        # What fell below the mark since was counted, and is taken off when its delivery is met.
+        now = replace(now, settled=known.of.settled)
+        with now.changes(Portion(known.ledger, fresh, moved=False)) as (changes, tables):
+            new = by_minute(tables, changes) if changes else {}
+        return self._completed(now, _sum(known.minutes, new), known.all, known.due, new)
+
+    def _completed(
+        self, now: Counted, minutes: Minutes, before: Minutes, due: dict[int, int], new: Minutes | None = None
+    ) -> _Known:
+        """With what commands gave another due time, and with the first due times."""
+        with now.changes(Portion(moved=True)) as (changes, tables):
+            moved = by_minute(tables, changes) if changes else {}
+        everything = positive(_sum(minutes, moved))
+        first = {number: min(each) for number, each in everything.items()}
+        is_as_before = {
+            number
+            for number, at in first.items()
+            if new is not None
+            and not moved
+            and number in due
+            and min(before[number]) == at
+            and at not in new.get(number, {})
+        }
+        kept = {number: due[number] for number in is_as_before}
+        asked = {number: each for number, each in everything.items() if number not in kept}
+        if asked:
+            with now.changes() as (changes, tables):
+                kept |= next_due(tables, changes, asked)
+        ledgers = query(_LAST, messages=now.messages)[0]["ledger"]
+        return _Known(now, 0 if ledgers is None else ledgers + 1, minutes, everything, kept)
+
+    def _taken_out(self, table: Table, after: int, upto: int) -> bool:
+        """Whether rows of a table were taken out, or nobody can say."""
+        try:
+            found = [actions for _, actions in versions(self._files, path_of(self.root, table), after, upto)]
+        except VersionGone:
+            return True
+        return any(takes_out(actions) or restores(actions) for actions in found)
+
+    def _delivered_since(self, known: Counted, now: Counted) -> pa.Table | None:
+        """First deliveries that came since; None: nobody can say."""
+        first, last = known.deliveries.version(), now.deliveries.version()
+        if self._taken_out(DELIVERIES, first, last):
+            return None
+        folder, pieces = path_of(self.root, DELIVERIES), []
+        try:
+            added = [add for _, each in versions(self._files, folder, first, last) for add in appended(each)]
+            if sum(each["size"] for each in added) > _FEW_BYTES:
+                return None
+            for each in added:
+                with self._files.open(f"{folder}/{each['path']}") as file:
+                    rows = pq.read_table(file, columns=list(_READ))
+                pieces.append(_first_deliveries(typed(DELIVERIES, rows, _READ)))
+        except (VersionGone, FileNotFoundError):
+            return None
+        return pa.concat_tables(pieces) if pieces else pa.table({"redelivery_count": pa.array([], pa.int64())})
+
+
+def _same(some: CountingRule, others: CountingRule) -> bool:
+    """Whether two rules leave out the same positions, and give the same ones other due times."""
+    if some.in_force != others.in_force or some.moved.keys() != others.moved.keys():
+        return False
+    pairs = ((each, others.moved[of]) for of, each in some.moved.items())
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for one, other in pairs for name in _MOVED_BY)
+
+
+def _first_deliveries(rows: pa.Table) -> pa.Table:
+    """Rows of first deliveries, with times as numbers."""
+    rows = rows.filter(pc.equal(rows.column("redelivery_count"), 0))
+    columns = {name: rows.column(name) for name in _READ}
+    for name in ("publish_time", "deliver_at", "due_time"):
+        columns[name] = columns[name].cast(pa.int64())
+    # What was sent without a time is due when it was sent.
+    columns["deliver_at"] = pc.coalesce(columns["deliver_at"], columns["publish_time"])
+    return pa.table({**columns, "message_key": pa.nulls(rows.num_rows, pa.string()).fill_null("")})
+
+
+def _sum(some: Minutes, others: Minutes) -> Minutes:
+    """Both together."""
+    found = {number: dict(each) for number, each in some.items()}
+    for number, each in others.items():
+        mine = found.setdefault(number, {})
+        for at, count in each.items():
+            mine[at] = mine.get(at, 0) + count
+            if not mine[at]:
+                del mine[at]
+    return found
