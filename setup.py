@@ -82,6 +82,6 @@ packages = [*find_packages(include=[pattern for name in FOLDERS for pattern in (
 setup(
     packages=[f"{NAME}.{each}" for each in packages],
     package_dir={f"{NAME}.{each}": each.replace(".", "/") for each in packages},
-    package_data={f"{NAME}.conf": ["*"]},
+    package_data={f"{NAME}.conf": ["*"], f"{NAME}.jobs.web": ["templates/*", "static/*"]},
     cmdclass={"build_py": Build},
 )

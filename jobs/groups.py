@@ -15,7 +15,7 @@ from pipeline.config.printed import print_logs
 from pipeline.config.threads import panics_raised
 
 DEBUG = "DELAYLINE_DEBUG"
-_FOLLOWING = ("consume", "list", "receive", "run")
+_FOLLOWING = ("consume", "list", "receive", "run", "top", "web")
 
 
 PANELS = RUN, MESSAGES, LOOK, CHANGE, OPERATE = "Run", "Produce and consume", "Look", "Change", "Operate"

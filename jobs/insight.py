@@ -4,11 +4,13 @@
 import time
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from jobs.commands import options
+from jobs.commands.extras import need
 from jobs.commands.jsonform import json_line
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Key, Topic, Warehouse, Where
 from jobs.groups import LOOK, App
@@ -69,6 +71,52 @@ def status(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
     seen = command.look(warehouse, time.time_ns() // 1_000_000)
     for line in [command.as_json(seen)] if as_json else command.report(seen):
         echo(line)
+
+
+@app.command(panel=LOOK)
+def top(
+    warehouse: Warehouse,
+    *,
+    interval: Annotated[int, options.duration("--interval", "Between two looks", "2s")] = 2_000,
+) -> None:
+    """Watch how it stands on a terminal; Ctrl-C ends it. Where nobody looks at one it is told once."""
+    from jobs.commands.top import top as watch
+
+    watch(warehouse, interval / 1_000, lambda: time.time_ns() // 1_000_000)
+
+
+@app.command(panel=LOOK)
+def report(
+    warehouse: Warehouse,
+    *,
+    out: Annotated[Path, typer.Option("--out", dir_okay=False, help="The file to write.")],
+) -> None:
+    """Write how it stands into one HTML file, to send to somebody."""
+    need("web")
+    from jobs.web.report import report as made
+
+    out.write_text(made(warehouse, time.time_ns() // 1_000_000), encoding="utf-8", errors="replace")
+    echo(f"Report of {warehouse}: {out.absolute()}")
+
+
+@app.command(panel=LOOK)
+def web(
+    warehouse: Warehouse,
+    *,
+    host: Annotated[str, typer.Option("--host", help="Address to listen at; a token guards any but the loopback.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port; 0: any that is free.")] = 8642,
+    allow_commands: Annotated[
+        bool, typer.Option("--allow-commands", help="Offer actions, too; without it the page only shows.")
+    ] = False,
+    base_path: Annotated[str, typer.Option("--base-path", help="Path of the page behind a proxy.")] = "",
+) -> None:
+    """Serve a page for a browser: what waits, what happened, what is wrong, and actions when they are allowed."""
+    need("web")
+    from jobs.commands.web import serve
+
+    serve(warehouse, host, port, base_path, allow_commands=allow_commands)
 
 
 @app.command(panel=LOOK)

@@ -1,60 +1,39 @@
 """`delayline status`: how a warehouse stands, on one screen, as text or JSON."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from jobs.commands.durations import spell
 from jobs.commands.jsonform import json_line, record
 from jobs.commands.pending import counted
 from jobs.commands.subscriptions import records
-from pipeline.client.insight.pending import Pending, first_due, pending
-from pipeline.client.insight.standing import Standing, standings
-from pipeline.client.tables.job import FRESH_MS, Job, job_of
+from pipeline.client.insight.standing import Standing
+from pipeline.client.tables.job import FRESH_MS
 from pipeline.config.paths import local_path
 from pipeline.config.printed import printable
 from pipeline.config.spelling import command_line
-from pipeline.doctor.examine import Report, examine
+from pipeline.doctor.examine import Report
 from pipeline.doctor.look import Severity
+from pipeline.insight.overview import Overview, OverviewFollower
 
 _REJECTED = "rejected"
 """The word of the doctor for what was refused."""
 
 
-@dataclass(frozen=True)
-class Status:
-    """How a warehouse stands.
-
-    Attributes:
-        root: its folder.
-        now_ms: when it was looked at, ms UTC.
-        job: what runs it.
-        standings: its subscriptions.
-        pending: what waits for its first delivery.
-        found: what the doctor says.
-    """
-
-    root: str
-    now_ms: int
-    job: Job
-    standings: Sequence[Standing]
-    pending: Pending
-    found: Report
-
-
-def look(root: str, now_ms: int) -> Status:
+def look(root: str, now_ms: int) -> Overview:
     """Look at everything, at a time (ms UTC).
 
     Raises:
         NoWarehouse: the folder lacks a table.
     """
-    return Status(root, now_ms, job_of(root), standings(root), pending(root), examine(root, now_ms))
+    return OverviewFollower(root).look(now_ms)
 
 
-def report(status: Status) -> Iterator[str]:
+def report(status: Overview) -> Iterator[str]:
     """Lines for people: one a subject."""
     lines = {
         "job": _job(status),
         "waits": _waits(status),
+        "late": _late(status),
         "subscriptions": _subscriptions(status.standings),
         "rejected": "; ".join(_rejected(status.found)) or "nothing",
         "doctor": _doctor(status),
@@ -63,7 +42,7 @@ def report(status: Status) -> Iterator[str]:
     yield from (f"{name:<13}  {text}" for name, text in lines.items())
 
 
-def as_json(status: Status) -> str:
+def as_json(status: Overview) -> str:
     """The same for scripts."""
     job, found = status.job, status.found
     return json_line(
@@ -72,8 +51,12 @@ def as_json(status: Status) -> str:
             process=job.process,
             seen_ms=job.seen,
             behind_ms=job.behind_ms,
-            backlog=sum(each.count for each in status.pending.backlogs),
-            next_due=first_due(status.pending.backlogs),
+            backlog=status.backlog,
+            next_due=status.next_due,
+            last_due=status.last_due,
+            overdue=status.overdue,
+            late_p50_ms=status.late.p50_ms,
+            late_p99_ms=status.late.p99_ms,
             in_inbox=status.pending.in_inbox,
             subscriptions=records(status.standings, status.pending),
             healthy=found.healthy,
@@ -82,7 +65,7 @@ def as_json(status: Status) -> str:
     )
 
 
-def _job(status: Status) -> str:
+def _job(status: Overview) -> str:
     job = status.job
     if job.seen is None:
         never = f"has never run; start it with: {command_line(status.root, 'run')}"
@@ -97,15 +80,19 @@ def _job(status: Status) -> str:
     return f"{seen}{behind}" if local_path(status.root) is None else f"no process of this machine runs it, {seen}"
 
 
-def _waits(status: Status) -> str:
-    backlogs = status.pending.backlogs
-    count, held = (sum(getattr(each, name) for each in backlogs) for name in ("count", "held"))
-    more = [f"{held:,} of them held"] if held else []
-    for name, text in (("outstanding", "outstanding"), ("waiting", "to come again")):
-        open_ = sum(getattr(each, name) or 0 for each in status.standings)
-        more += [f"{open_:,} {text}"] if open_ else []
+def _waits(status: Overview) -> str:
+    more = [f"{status.held:,} of them held"] if status.held else []
+    for count, text in ((status.outstanding, "outstanding"), (status.waiting, "to come again")):
+        more += [f"{count:,} {text}"] if count else []
     more += [f"{status.pending.in_inbox:,} in the inbox"] if status.pending.in_inbox else []
-    return ", ".join([counted("", count, first_due(backlogs), status.now_ms).strip(), *more])
+    return ", ".join([counted("", status.backlog, status.next_due, status.now_ms).strip(), *more])
+
+
+def _late(status: Overview) -> str:
+    late = status.late
+    if late.p99_ms is None:
+        return "nothing was delivered in the last hour"
+    return f"at most {late.p50_ms:,} ms (p50), {late.p99_ms:,} ms (p99), of {late.count:,} in the last hour"
 
 
 def _subscriptions(found: Sequence[Standing]) -> str:
@@ -121,7 +108,7 @@ def _rejected(found: Report) -> Iterator[str]:
             yield f"{each.subject.removeprefix('rejected_')}: {printable(each.text)}"
 
 
-def _doctor(status: Status) -> str:
+def _doctor(status: Overview) -> str:
     wrong = [each for each in status.found.findings if each.severity is not Severity.NOTE]
     if not wrong:
         return "nothing is wrong"

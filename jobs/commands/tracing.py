@@ -49,7 +49,7 @@ def report(topic: str, found: Sequence[Trace], limit: int) -> Iterator[str]:
         yield from (_step(step) for step in each.steps)
         if each.sent.position is None and each.sent.refused is None:
             yield "  it waits in the inbox until ingest takes it"
-        yield from (_state(state) for state in each.states)
+        yield from (f"  {state_words(state)}" for state in each.states)
 
 
 def _head(found: Trace) -> str:
@@ -64,10 +64,11 @@ def _step(step: Step) -> str:
     at = _NO_TIME if step.at is None else iso_text(step.at)
     whose = "" if step.subscription is None else f"{printable(step.subscription)}: "
     again = f", redelivery {step.redelivery_count}" if step.redelivery_count else ""
-    return f"  {at}  {whose}{_words(step.what, step.details)}{again}"
+    return f"  {at}  {whose}{step_words(step.what, step.details)}{again}"
 
 
-def _words(what: str, details: Mapping[str, Fact]) -> str:  # noqa: PLR0911 - a line for each kind of step
+def step_words(what: str, details: Mapping[str, Fact]) -> str:  # noqa: PLR0911 - a line for each kind of step
+    """What happened, for people."""
     match what:
         case "sent":
             return "sent"
@@ -111,7 +112,8 @@ def _commanded(what: str, details: Mapping[str, Fact]) -> str:
     return f"{printable(what)}{of}{due}{by}, command {printable(str(details['command_id']))}{reason}"
 
 
-def _state(found: MessageState) -> str:
+def state_words(found: MessageState) -> str:
+    """How a message stands with a subscription, for people."""
     due = "" if found.due is None else f", {'was' if found.state == 'cancelled' else 'is'} due {iso_text(found.due)}"
     again = f", redelivery {found.redelivery_count}" if found.redelivery_count else ""
-    return f"  {printable(found.subscription)}: {_STATES[found.state]}{due}{again}"
+    return f"{printable(found.subscription)}: {_STATES[found.state]}{due}{again}"

@@ -237,6 +237,7 @@ LINES: Mapping[str, Tests] = {
     "test_a_sink_that_stands_still_on_a_refused_message_goes_on_when_the_command_lets_it",
     "the process of the sinks has ended with CODE; it is started again": "unit/sinks/test_apart.py::"
     "test_it_starts_when_there_is_a_sink_and_again_when_it_dies",
+    "page /...": "unit/web/test_page.py::test_a_page_that_cannot_be_made_is_said_and_the_next_one_is_made",
     "source NAME stands still and begins again: ...": "unit/sources/test_loop.py::"
     "test_a_source_that_stands_still_goes_on_by_itself_when_what_it_follows_is_repaired",
     "Stopped while it started or ended": _SEEN,

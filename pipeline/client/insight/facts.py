@@ -94,6 +94,7 @@ _REFUSED = """
         COALESCE(octet_length(encode(payload, 'hex')) / 2, 0) AS payload_bytes
     FROM t WHERE topic = {topic} AND {meant} ORDER BY rejected_at DESC LIMIT {limit}
 """
+_PAYLOADS = "SELECT ledger_id, entry_id, payload FROM t WHERE topic = {topic} AND ({places})"
 _INBOX = ["topic", "message_key", "properties", "publish_time", "deliver_at", *IDENTITY, "payload"]
 
 
@@ -160,6 +161,18 @@ def at(root: str, topic: str, places: Sequence[Position]) -> list[Sent]:
             rows = query(text, t=open_table(root, table))
             found |= {(row["ledger_id"], row["entry_id"]): _sent(row) for row in rows}
     return [found[each] for each in sorted(found)]
+
+
+def payloads(root: str, topic: str, places: Sequence[Position]) -> dict[Position, bytes | None]:
+    """The payloads of the messages at some positions that a table still has; None: a message without one.
+
+    Raises:
+        NoWarehouse: the folder lacks a table.
+    """
+    text = _PAYLOADS.format(topic=quoted(topic), places=named(places))
+    tables = (open_table(root, table) for table in (DELIVERIES, MESSAGES))
+    rows = [row for table in tables for row in query(text, t=table)]
+    return {(row["ledger_id"], row["entry_id"]): row["payload"] for row in rows}
 
 
 def named(places: Sequence[Position], first: str = "entry_id", last: str = "entry_id") -> str:

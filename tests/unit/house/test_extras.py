@@ -21,6 +21,8 @@ DISTRIBUTIONS = {"delta": "delta-spark", "prometheus_client": "prometheus-client
 CLIENT_MODULES = {"confluent_kafka": "kafka", "pulsar": "pulsar"}
 SPARK_COMMANDS = {"run", "replay", "rebuild", "demo", "spark", "startcache", "sizes"}
 """The modules of `jobs.commands` for the commands that start Spark."""
+WEB_COMMANDS = {"web"}
+"""Those for the commands that serve a page."""
 PROBE = """
 import json, sys
 from functools import cache
@@ -61,6 +63,7 @@ for each in (
 ):
     calls.append(called([*each, "--warehouse", {root}]))
 calls.append(called(["demo"]))
+calls.append(called(["web", "--warehouse", {root}]))
 from datetime import timedelta
 from pipeline.testing.public import warehouse
 
@@ -92,7 +95,7 @@ def small() -> list[str]:
     """The modules that a client, the command and its users' tests may come to load."""
     rooms = ("pipeline.client", "pipeline.doctor", "pipeline.testing", "jobs.commands")
     wanted = [each.name.removesuffix(".__init__") for each in modules() if within(each.name, "jobs.cli", *rooms)]
-    return [each for each in wanted if each.removeprefix("jobs.commands.") not in SPARK_COMMANDS]
+    return [each for each in wanted if each.removeprefix("jobs.commands.") not in SPARK_COMMANDS | WEB_COMMANDS]
 
 
 def test_what_is_imported_is_asked_for_by_the_extra_that_is_named_when_it_is_missing() -> None:
@@ -116,7 +119,8 @@ def test_the_client_and_the_command_need_no_extra_and_who_does_names_it(tmp_path
     )
     assert probe.returncode == 0, probe.stderr
     calls: list[Any] = json.loads(probe.stdout)
-    wrong = {(words[0], code): text for words, code, text in calls if code and words[0] not in SPARK_COMMANDS}
+    others = SPARK_COMMANDS | WEB_COMMANDS
+    wrong = {(words[0], code): text for words, code, text in calls if code and words[0] not in others}
     assert wrong == {}
     told = {words[0]: (code, text) for words, code, text in calls if words[-1] != "--help"}
     line = "delayline: pyspark is not installed; this needs: pip install 'delayline[{}]'\n"
@@ -124,6 +128,7 @@ def test_the_client_and_the_command_need_no_extra_and_who_does_names_it(tmp_path
         ("run", "rebuild", "replay"), (2, line.format("spark"))
     )
     assert told["demo"] == (2, line.format("spark,demo"))
+    assert told["web"] == (2, "delayline: starlette is not installed; this needs: pip install 'delayline[web]'\n")
 
 
 def test_a_command_goes_on_when_what_it_lacks_is_installed_and_the_demo_says_it_first(

@@ -16,7 +16,7 @@ from tests.support.modules import ROOT, Module, imports, loaded_after, modules, 
 PROJECT = ("state", "schemas", "pipeline", "jobs")
 FLOORS = (
     ("testing",),
-    ("service",),
+    ("service", "insight"),
     ("maintenance", "doctor", "sinks", "sources", "moving"),
     ("ingest", "schedule", "dispatch", "settle", "client"),
     ("subscriptions",),
@@ -47,6 +47,7 @@ ELSEWHERE = {
     "worker": ("numpy", "pandas", "pyarrow", "pyroaring", "pyspark"),
     "client": ("deltalake", "numpy", "pyarrow", "pyroaring", "pyspark.sql.types"),
     "doctor": ("deltalake", "numpy", "pyarrow", "pyroaring", "pyspark.sql.types"),
+    "insight": ("deltalake", "numpy", "pyarrow", "pyroaring", "pyspark.sql.types"),
 }
 """Rooms that are used where not everything is installed, or no JVM may start, and all that they may come to load."""
 

@@ -1,0 +1,219 @@
+"""The page as an application: routes, what is asked of each request, and errors as pages."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from jobs.commands.durations import BadText, spell
+from jobs.commands.failures import explain
+from jobs.web.actions import ACTIONS, Action
+from jobs.web.charts import due_chart
+from jobs.web.guard import COOKIE, HEADERS, Guard
+from jobs.web.screens import SCREENS, Answer, Screen, Site
+from pipeline.config.printed import printable
+from pipeline.config.spelling import iso_text
+from pipeline.insight.overview import OverviewFollower
+from state import DelaylineError
+
+_LOG = logging.getLogger(__name__)
+HERE = Path(__file__).parent
+FRAGMENT = "x-fragment"
+"""With this header a script that brings a page up to date asks for what is inside its frame alone."""
+_MOST_BYTES = 1 << 20
+"""Of a form."""
+_OPEN = ("/healthz", "/enter", "/static")
+"""Paths that everybody may see."""
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the page is served.
+
+    Attributes:
+        host: the address that it listens at.
+        base: the path below which it is reached, behind a proxy; empty: at the root.
+        token: what a browser has to show once; None: nothing.
+        allow_commands: whether it offers actions.
+    """
+
+    host: str = "127.0.0.1"
+    base: str = ""
+    token: str | None = None
+    allow_commands: bool = False
+
+
+def templates(base: str = "") -> Environment:
+    """The templates, which escape all that they are given."""
+    loader = FileSystemLoader(HERE / "templates")
+    found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    found.filters |= {"time": iso_text, "spell": spell, "number": _number, "place": _place, "shown": printable}
+    found.globals |= {"url": lambda path, **query: url(base, path, **query), "due_chart": due_chart}
+    return found
+
+
+def url(base: str, path: str, **query: object) -> str:
+    """The address of a page; what is None is left out."""
+    given = {name: str(value) for name, value in query.items() if value is not None}
+    return f"{base}{path}?{urlencode(given, errors='surrogatepass')}" if given else f"{base}{path}"
+
+
+def application(root: str, options: Options) -> Starlette:
+    """The page of a warehouse."""
+    guard = Guard(options.host, options.token)
+    page = _Page(Site(root, OverviewFollower(root), options.allow_commands), guard, options)
+    routes = [Route(path, page.shows(screen)) for path, screen in SCREENS.items()]
+    if options.allow_commands:
+        routes += [Route(path, page.does(action), methods=["POST"]) for path, action in ACTIONS.items()]
+    others = [
+        Route("/healthz", lambda _: PlainTextResponse("ok\n")),
+        Route("/enter", page.enter, methods=["GET", "POST"]),
+        Mount("/static", StaticFiles(directory=HERE / "static")),
+    ]
+    return Starlette(
+        routes=[*routes, *others],
+        middleware=[Middleware(Guarded, guard=guard, base=options.base)],
+        exception_handlers={404: page.not_found, 405: page.not_found},
+    )
+
+
+class Guarded:
+    """Asks of each request what `Guard` says, and gives each answer the headers."""
+
+    def __init__(self, app: ASGIApp, guard: Guard, base: str) -> None:
+        self._app, self._guard, self._base = app, guard, base
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        # A proxy may leave the base in the path, or take it off.
+        if self._base and scope["path"].startswith(f"{self._base}/"):
+            scope = {**scope, "path": scope["path"].removeprefix(self._base)}
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                extra = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *extra]
+            await send(message)
+
+        refusal = self._refusal(Request(scope))
+        await (self._app if refusal is None else refusal)(scope, receive, sent)
+
+    def _refusal(self, request: Request) -> Response | None:
+        if not self._guard.names_us(request.headers.get("host", "")):
+            return PlainTextResponse("This page is served for another host.\n", 421)
+        is_open = request.url.path.startswith(_OPEN)
+        if is_open or self._guard.knows(request.cookies, request.headers.get("authorization", "")):
+            return None
+        return RedirectResponse(url(self._base, "/enter"), 303)
+
+
+class _Page:
+    """Makes answers of what screens and actions say."""
+
+    def __init__(self, site: Site, guard: Guard, options: Options) -> None:
+        self._site, self._guard, self._options = site, guard, options
+        self._templates = templates(options.base)
+
+    def shows(self, screen: Screen) -> Endpoint:
+        """An answer that shows a screen."""
+
+        async def shown(request: Request) -> Response:
+            return await self._answered(request, lambda: screen(self._site, dict(request.query_params)))
+
+        return shown
+
+    def does(self, action: Action) -> Endpoint:
+        """An answer to a form."""
+
+        async def done(request: Request) -> Response:
+            form = await _form(request)
+            if form is None:
+                return self._problem(request, 413, f"A form holds at most {_MOST_BYTES:,} bytes.")
+            if not self._guard.may_change(request.headers.get("sec-fetch-site", ""), form.pop("secret", "")):
+                return self._problem(request, 403, "This form is of another page, or of an earlier start of this one.")
+            given = {**request.query_params, **form}
+            return await self._answered(request, lambda: action(self._site, given))
+
+        return done
+
+    async def _answered(self, request: Request, make: Callable[[], Answer]) -> Response:
+        try:
+            answer = await run_in_threadpool(make)
+        except (DelaylineError, BadText, OSError) as error:
+            return self._problem(request, 400, explain(error)[1])
+        except Exception:  # noqa: BLE001 - whatever it is, the page goes on
+            _LOG.exception("page %s", request.url.path)
+            return self._problem(request, 500, "Something went wrong here; the log of this process says what.")
+        if answer.then is not None:
+            return RedirectResponse(url(self._options.base, answer.then), 303)
+        return self._rendered(request, answer.template, answer.values)
+
+    def _rendered(self, request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
+        frame = "fragment.html" if FRAGMENT in request.headers else "frame.html"
+        text = self._templates.get_template(template).render(
+            frame=frame,
+            site=self._site,
+            path=request.url.path,
+            secret=self._guard.secret,
+            now_ms=time.time_ns() // 1_000_000,
+            **values,
+        )
+        return HTMLResponse(text.encode(errors="replace"), status)
+
+    def _problem(self, request: Request, status: int, text: str) -> Response:
+        return self._rendered(request, "problem.html", {"title": "That did not work", "text": text}, status)
+
+    async def not_found(self, request: Request, _error: Exception) -> Response:
+        """There is no such page."""
+        return self._problem(request, 404, f"There is no page {request.url.path}.")
+
+    async def enter(self, request: Request) -> Response:
+        """Ask for the token, and remember that it was named."""
+        if request.method == "GET":
+            return self._rendered(request, "enter.html", {"title": "Enter", "wrong": False})
+        form = await _form(request) or {}
+        if not self._guard.lets_in(form.get("token", "")):
+            return self._rendered(request, "enter.html", {"title": "Enter", "wrong": True}, 403)
+        answer = RedirectResponse(url(self._options.base, "/"), 303)
+        value = self._guard.pass_of(form["token"])
+        is_secure = request.url.scheme == "https"
+        path = self._options.base or "/"
+        answer.set_cookie(COOKIE, value, path=path, httponly=True, samesite="strict", secure=is_secure)
+        return answer
+
+
+async def _form(request: Request) -> dict[str, str] | None:
+    """The fields of a form, of each name the last; None: it is too long."""
+    found = b""
+    async for piece in request.stream():
+        found += piece
+        if len(found) > _MOST_BYTES:
+            return None
+    return dict(parse_qsl(found.decode(errors="replace"), keep_blank_values=True))
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _place(position: tuple[int, int] | None) -> str:
+    return "-" if position is None else "{}:{}".format(*position)

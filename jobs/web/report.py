@@ -1,0 +1,26 @@
+"""A report: how a warehouse stands, as one file to send to somebody."""
+
+from __future__ import annotations
+
+from jobs.web.app import HERE, templates
+from pipeline.client.commanding.outcomes import outcomes
+from pipeline.client.insight.topics import topics
+from pipeline.insight.overview import OverviewFollower
+
+_COMMANDS = 50
+
+
+def report(root: str, now_ms: int) -> str:
+    """The report as HTML, which asks for no other file.
+
+    Args:
+        root: the warehouse.
+        now_ms: the time, ms UTC.
+
+    Raises:
+        NoWarehouse: the folder lacks a table.
+    """
+    style = (HERE / "static" / "page.css").read_text(encoding="utf-8")
+    seen = OverviewFollower(root).look(now_ms)
+    template = templates().get_template("report.html")
+    return template.render(seen=seen, style=style, commands=outcomes(root, _COMMANDS), topics=topics(root))

@@ -1,0 +1,238 @@
+"""What each screen shows: a template, and its values."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from jobs.commands import sinks, sources
+from jobs.commands.deadletters import topic_of
+from jobs.commands.durations import BadText
+from jobs.commands.times import instant
+from jobs.commands.tracing import state_words, step_words
+from jobs.commands.values import position
+from pipeline.client.commanding.outcomes import outcomes
+from pipeline.client.insight.facts import payloads
+from pipeline.client.insight.pendingrows import pending_rows
+from pipeline.client.insight.topics import topics
+from pipeline.client.insight.trace import Trace, trace
+from pipeline.client.subscribing.deadletters import dead_letters
+from pipeline.client.subscribing.lines import history
+from pipeline.client.subscribing.subscriptions import registered, subscriptions
+from pipeline.config.printed import printable
+from pipeline.config.spelling import iso_text
+from pipeline.delta.deltars import instant as sql_time
+from pipeline.delta.deltars import open_table, quoted
+from pipeline.insight.overview import Overview, OverviewFollower
+from pipeline.storage.arrays import python_rows
+from schemas import SUBSCRIPTIONS
+
+_ROWS, _LETTERS, _COUNTED, _COMMANDS, _HISTORIES = 100, 50, 10_000, 50, 20
+"""So many messages, letters, commands and histories are shown; so many letters are counted."""
+_LONGEST_SHOWN = 65_536
+"""Bytes of a payload."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What all screens know.
+
+    Attributes:
+        root: the warehouse.
+        follower: says how it stands.
+        allow_commands: whether actions are offered.
+    """
+
+    root: str
+    follower: OverviewFollower
+    allow_commands: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a screen shows, or where an action leads.
+
+    Attributes:
+        template: the file.
+        values: what stands in it.
+        then: another page of ours; None: this is it.
+    """
+
+    template: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    then: str | None = None
+
+
+Query = Mapping[str, str]
+Screen = Callable[[Site, Query], Answer]
+
+
+def overview(site: Site, _query: Query) -> Answer:
+    """How the warehouse stands."""
+    found = _seen(site)
+    return Answer("overview.html", {"title": "Overview", "live": True, "seen": found})
+
+
+def subscriptions_(site: Site, _query: Query) -> Answer:
+    """All subscriptions."""
+    found = _seen(site)
+    backlogs = {(each.topic, each.subscription): each for each in found.pending.backlogs}
+    rows = [(each, backlogs.get(each.line.named)) for each in found.standings]
+    return Answer("subscriptions.html", {"title": "Subscriptions", "live": True, "rows": rows, "seen": found})
+
+
+def subscription(site: Site, query: Query) -> Answer:
+    """One subscription: how it stands, what holds for it, and what held before."""
+    name = query.get("topic", ""), query.get("subscription", "")
+    line, found = registered(site.root, *name), _seen(site)
+    backlog = next((each for each in found.pending.backlogs if (each.topic, each.subscription) == name), None)
+    standing = next((each for each in found.standings if each.line.named == name), None)
+    held = [(row["start"], row["policies"]) for row in history(open_table(site.root, SUBSCRIPTIONS), name)]
+    values = {"line": line, "backlog": backlog, "standing": standing, "held": held[::-1]}
+    return Answer("subscription.html", {"title": "Subscription", "live": True, **values})
+
+
+def messages(site: Site, query: Query) -> Answer:
+    """What waits, by topic, subscription, key, condition and due time."""
+    topic, name = query.get("topic") or None, query.get("subscription") or None
+    where = condition(query)
+    rows = python_rows(pending_rows(site.root, topic, name, where=where, limit=_ROWS + 1))
+    values: dict[str, Any] = {"rows": rows[:_ROWS], "more": len(rows) > _ROWS, "where": where, "asked": _asked(query)}
+    values["topics"] = sorted({each.topic for each in subscriptions(site.root)})
+    return Answer("messages.html", {"title": "Messages", "live": False, **values})
+
+
+def condition(query: Query) -> str:
+    """The filter of a page of messages as a condition of SQL.
+
+    Raises:
+        BadText: a time is not one.
+    """
+    parts = []
+    if key := query.get("key"):
+        parts.append(f"message_key = {quoted(key)}")
+    for field_, sign in (("from", ">="), ("until", "<")):
+        if text := query.get(field_, "").strip():
+            ms = int(instant(text).timestamp() * 1_000)
+            parts.append(f"due_time {sign} {sql_time(ms)}")
+    if where := query.get("where", "").strip():
+        parts.append(f"({where})" if parts else where)
+    return " AND ".join(parts) or "true"
+
+
+def message(site: Site, query: Query) -> Answer:
+    """The histories of a message by its position, or of those with a key."""
+    topic = query.get("topic", "")
+    if query.get("position"):
+        place = position(query["position"])
+        found = trace(site.root, topic, position=(place.ledger, place.entry))
+    elif "key" in query:
+        found = trace(site.root, topic, key=query["key"], limit=_HISTORIES)
+    else:
+        raise BadText(topic, "a topic with a position or a key")
+    told = [(each, list(map(state_words, each.states)), _steps(each)) for each in reversed(found)]
+    form = query.get("payload")
+    shown = {} if form is None else {each.sent.position: _payload(site.root, each, form) for each in found}
+    values = {"topic": topic, "told": told, "payloads": shown, "asked": _asked(query), "form": form}
+    return Answer("message.html", {"title": "Message", "live": True, **values})
+
+
+def commands(site: Site, _query: Query) -> Answer:
+    """What was commanded, by whom and why, and what became of it."""
+    found = outcomes(site.root, _COMMANDS)
+    undone = {each.undoes for each in found}
+    return Answer("commands.html", {"title": "Commands", "live": True, "found": found, "undone": undone})
+
+
+def letters(site: Site, _query: Query) -> Answer:
+    """The dead letters of each subscription that makes some."""
+    found = []
+    for line in subscriptions(site.root):
+        if line.policies.max_redeliveries is not None:
+            topic = topic_of(site.root, *line.named)
+            some = list(islice(dead_letters(site.root, topic, origin=line.named), _COUNTED))
+            if some:
+                found.append((line, topic, len(some), len(some) == _COUNTED, some[:_LETTERS]))
+    return Answer("letters.html", {"title": "Dead letters", "live": True, "found": found})
+
+
+def system(site: Site, _query: Query) -> Answer:
+    """Stages, tables, consumers, sinks and sources, and all that the doctor says."""
+    found = _seen(site)
+    values: dict[str, Any] = {"seen": found, "topics": topics(site.root)}
+    values |= {"sinks": list(sinks.noted(site.root)), "sources": sources.noted(site.root)}
+    return Answer("system.html", {"title": "System", "live": True, **values})
+
+
+SCREENS: dict[str, Screen] = {
+    "/": overview,
+    "/subscriptions": subscriptions_,
+    "/subscription": subscription,
+    "/messages": messages,
+    "/message": message,
+    "/commands": commands,
+    "/dead-letters": letters,
+    "/system": system,
+}
+
+
+def _seen(site: Site) -> Overview:
+    """How the warehouse stands now."""
+    return site.follower.look(time.time_ns() // 1_000_000)
+
+
+def _asked(query: Query) -> dict[str, str]:
+    """The fields of a form as they were filled in."""
+    names = ("topic", "subscription", "key", "from", "until", "where", "position")
+    return {name: query.get(name, "") for name in names}
+
+
+def _steps(found: Trace) -> list[tuple[str, str, str]]:
+    """When, for whom, and what happened."""
+    return [
+        ("" if each.at is None else iso_text(each.at), each.subscription or "", _with_count(each))
+        for each in found.steps
+    ]
+
+
+def _with_count(step: Any) -> str:  # noqa: ANN401 - a step
+    again = f", redelivery {step.redelivery_count}" if step.redelivery_count else ""
+    return f"{step_words(step.what, step.details)}{again}"
+
+
+def _payload(root: str, found: Trace, form: str) -> str:
+    """The payload of a message for people, as `text`, `json` or `hex`."""
+    if found.sent.position is None:
+        return "It waits in the inbox; its payload is told when the job has taken it."
+    kept = payloads(root, found.topic, [found.sent.position])
+    return formed(kept[found.sent.position], form) if kept else "No table keeps it any more."
+
+
+def formed(payload: bytes | None, form: str) -> str:
+    """Bytes for people: `text`, `json`, `hex`; anything else is base64."""
+    if payload is None:
+        return "NULL: it has no payload."
+    some = payload[:_LONGEST_SHOWN]
+    rest = f"\n... and {len(payload) - len(some):,} bytes more" if len(payload) > len(some) else ""
+    match form:
+        case "hex":
+            return some.hex(" ", -4) + rest
+        case "json":
+            try:
+                return _lines(json.dumps(json.loads(payload), ensure_ascii=False, indent=2)[:_LONGEST_SHOWN])
+            except ValueError:
+                return "It is no JSON."
+        case "text":
+            return _lines(some.decode(errors="backslashreplace") + rest)
+        case _:
+            return base64.b64encode(some).decode() + rest
+
+
+def _lines(text: str) -> str:
+    """A text with its line ends, without what a browser or a terminal would follow."""
+    return "\n".join(map(printable, text.splitlines()))

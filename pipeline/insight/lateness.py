@@ -1,0 +1,79 @@
+"""How late deliveries were, and how many there were, by the rows of `publications`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.delta.deltars import instant, open_table, query
+from pipeline.storage.arrays import IntArray
+from schemas import PUBLICATIONS
+
+_ROWS = """
+    SELECT arrow_cast(committed_at, 'Int64') / 1000 AS at, count, arrow_cast(first_due, 'Int64') / 1000 AS due
+    FROM t WHERE committed_at >= {since}
+"""
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """How late the deliveries of a span of time were.
+
+    A part of a batch becomes visible at once, and is as late here as its first message: no message was later than told.
+
+    Attributes:
+        since: where the span begins, ms UTC.
+        count: deliveries in it.
+        p50_ms: half of them were at most so late; None: there were none.
+        p99_ms: 99 of 100 were at most so late.
+        worst_ms: none was later.
+        rate: deliveries a second.
+    """
+
+    since: int
+    count: int = 0
+    p50_ms: int | None = None
+    p99_ms: int | None = None
+    worst_ms: int | None = None
+    rate: float = 0
+
+
+def lateness(root: str, now_ms: int, span_ms: int) -> Lateness:
+    """How late the deliveries were that became visible within a span before a time.
+
+    Args:
+        root: the warehouse.
+        now_ms: the end of the span, ms UTC.
+        span_ms: how long it is.
+
+    Raises:
+        NoWarehouse: the folder lacks the table.
+    """
+    since = now_ms - span_ms
+    rows = query(_ROWS.format(since=instant(since)), t=open_table(root, PUBLICATIONS))
+    if not rows:
+        return Lateness(since)
+    counts = np.array([row["count"] for row in rows])
+    late = np.array([max(0, row["at"] - row["due"]) for row in rows])
+    order = np.argsort(late)
+    below, late = np.cumsum(counts[order]), late[order]
+    return Lateness(
+        since,
+        int(below[-1]),
+        _quantile(late, below, 0.5),
+        _quantile(late, below, 0.99),
+        int(late[-1]),
+        float(below[-1]) * 1_000 / span_ms,
+    )
+
+
+def _quantile(late: IntArray, below: IntArray, share: float) -> int:
+    """The least lateness that a share of deliveries does not exceed.
+
+    Args:
+        late: ascending, ms, shape (n,).
+        below: how many deliveries are at most so late, shape (n,).
+        share: of them.
+    """
+    return int(late[np.searchsorted(below, share * below[-1])])

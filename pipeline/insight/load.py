@@ -1,0 +1,60 @@
+"""What is due when: counts of minutes put together to equal spans."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pipeline.client.insight.pending import Backlog
+
+
+@dataclass(frozen=True)
+class DueLoad:
+    """How many messages are due in spans that follow each other.
+
+    Attributes:
+        begin: the start of the first span, ms UTC.
+        span_ms: how long each of them is.
+        counts: messages of each span.
+    """
+
+    begin: int
+    span_ms: int
+    counts: tuple[int, ...]
+
+    @property
+    def starts(self) -> list[int]:
+        """The start of each span, ms UTC."""
+        return [self.begin + number * self.span_ms for number in range(len(self.counts))]
+
+    @property
+    def total(self) -> int:
+        """Messages of all spans."""
+        return sum(self.counts)
+
+
+def by_minute(backlogs: Iterable[Backlog]) -> Counter[int]:
+    """How many messages are due in each minute, by its start, counted for each subscription."""
+    found = Counter[int]()
+    for each in backlogs:
+        found.update(each.minutes)
+    return found
+
+
+def due_load(minutes: Mapping[int, int], now_ms: int, span_ms: int, spans: int) -> DueLoad:
+    """What is due from the span of a time on; what is overdue is in none.
+
+    Args:
+        minutes: messages by the start of their minute, ms UTC.
+        now_ms: a time in the first span, ms UTC.
+        span_ms: how long each is, a number of whole minutes.
+        spans: how many there are.
+    """
+    begin = now_ms // span_ms * span_ms
+    counts = [0] * spans
+    for at, count in minutes.items():
+        number = (at - begin) // span_ms
+        if 0 <= number < spans:
+            counts[number] += count
+    return DueLoad(begin, span_ms, tuple(counts))

@@ -1,0 +1,132 @@
+"""How a warehouse stands: its job, what waits and when it is due, how late deliveries were, and what is wrong."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pipeline.client.insight.pending import Pending, first_due
+from pipeline.client.insight.pendingfollower import PendingFollower
+from pipeline.client.insight.standing import Standing, standings
+from pipeline.client.tables.job import Job, job_of
+from pipeline.config.settings import HOUR_MS, MINUTE_MS
+from pipeline.doctor.examine import Report, examine
+from pipeline.insight.lateness import Lateness, lateness
+from pipeline.insight.load import DueLoad, by_minute, due_load
+
+T = TypeVar("T")
+_MINUTES, _HOURS = 60, 7 * 24
+_EXAMINED_S, _LATENESS_S = 15.0, 3.0
+"""What takes longest, and changes least, is looked at again after so long."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """How a warehouse stands.
+
+    Attributes:
+        root: its folder.
+        now_ms: when it was looked at, ms UTC.
+        job: what runs it.
+        standings: its subscriptions.
+        pending: what waits for its first delivery.
+        found: what the doctor says.
+        hour: what is due in the hour that follows, minute by minute.
+        week: what is due in the week that follows, hour by hour.
+        last_due: the start of the minute in which the last is due that waits, ms UTC; None: nothing waits.
+        overdue: what is due in a minute that has passed: it is held, or late.
+        late: how late the deliveries of the last hour were.
+    """
+
+    root: str
+    now_ms: int
+    job: Job
+    standings: Sequence[Standing]
+    pending: Pending
+    found: Report
+    hour: DueLoad
+    week: DueLoad
+    last_due: int | None
+    overdue: int
+    late: Lateness
+
+    @property
+    def backlog(self) -> int:
+        """What waits for its first delivery, counted for each subscription."""
+        return sum(each.count for each in self.pending.backlogs)
+
+    @property
+    def next_due(self) -> int | None:
+        """When the first of it is due, ms UTC; None: nothing waits."""
+        return first_due(self.pending.backlogs)
+
+    @property
+    def held(self) -> int:
+        """What is due of it and held: its subscription is paused, or has a rate or a guard."""
+        return sum(each.held for each in self.pending.backlogs)
+
+    @property
+    def outstanding(self) -> int:
+        """Messages that were delivered and are not acknowledged, of subscriptions that acknowledge."""
+        return sum(each.outstanding or 0 for each in self.standings)
+
+    @property
+    def waiting(self) -> int:
+        """Messages that failed and come again."""
+        return sum(each.waiting or 0 for each in self.standings)
+
+
+class OverviewFollower:
+    """Looks at a warehouse again and again; several threads may."""
+
+    def __init__(self, root: str) -> None:
+        """Look at nothing yet."""
+        self.root = root
+        self._pending, self._lock = PendingFollower(root), threading.Lock()
+        self._kept: dict[str, tuple[float, Any]] = {}
+
+    def look(self, now_ms: int) -> Overview:
+        """How it stands at a time, ms UTC.
+
+        Raises:
+            NoWarehouse: the folder lacks a table.
+        """
+        with self._lock:
+            pending = self._pending.look()
+            found = self._recent("doctor", _EXAMINED_S, lambda: examine(self.root, now_ms))
+            late = self._recent("lateness", _LATENESS_S, lambda: lateness(self.root, now_ms, HOUR_MS))
+            return overview(self.root, now_ms, pending, found, late)
+
+    def _recent(self, name: str, most_s: float, look: Callable[[], T]) -> T:
+        """What was seen a short while ago, or is seen now."""
+        at, seen = self._kept.get(name, (-most_s, None))
+        if time.monotonic() - at >= most_s:
+            seen = look()
+            self._kept[name] = time.monotonic(), seen
+        return seen  # type: ignore[no-any-return] # it was kept under its own name
+
+
+def overview(root: str, now_ms: int, pending: Pending, found: Report, late: Lateness) -> Overview:
+    """How a warehouse stands, by what was counted and found already.
+
+    Raises:
+        NoWarehouse: the folder lacks a table.
+    """
+    minutes = by_minute(pending.backlogs)
+    this_minute = now_ms // MINUTE_MS * MINUTE_MS
+    return Overview(
+        root=root,
+        now_ms=now_ms,
+        job=job_of(root),
+        standings=standings(root),
+        pending=pending,
+        found=found,
+        hour=due_load(minutes, now_ms, MINUTE_MS, _MINUTES),
+        week=due_load(minutes, now_ms, HOUR_MS, _HOURS),
+        last_due=max(minutes, default=None),
+        overdue=sum(count for at, count in minutes.items() if at < this_minute),
+        late=late,
+    )
