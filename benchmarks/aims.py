@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks import aims_consuming, aims_control, backlog, day, knee
+from benchmarks import aims_consuming, aims_control, aims_page, backlog, day, knee
 from benchmarks.support.lines import MILLION, Line, Row
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -356,6 +356,7 @@ _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "consuming": aims_consuming.lines,
     "control": aims_control.lines,
     "commanding": aims_control.commanded,
+    "page": aims_page.lines,
     "space": aims_control.freed,
     "cluster": _cluster,
     "kafka": _kafka,

@@ -57,11 +57,11 @@ def fill(root: str, count: int) -> None:
     append(root, SEGMENTS, rows_of(SEGMENTS, [marker | {"subscriptions": [joined]}]))
     draw = np.random.default_rng(20_261_125)
     for first in range(0, count, PER_FILE):
-        rows = _messages(draw, first, min(PER_FILE, count - first))
+        rows = messages(draw, first, min(PER_FILE, count - first))
         write_deltalake(open_table(root, MESSAGES), rows, mode="append")
 
 
-def _messages(draw: np.random.Generator, first: int, count: int) -> pa.Table:
+def messages(draw: np.random.Generator, first: int, count: int) -> pa.Table:
     """Messages of one batch, numbered by due time as ingest does."""
     schema, place = arrow_schema(MESSAGES.columns), np.arange(count)
     due = np.sort(_START_MS + draw.integers(0, _WEEK_MS, count)) * 1_000

@@ -343,7 +343,7 @@ def demo(
     live: Annotated[bool, typer.Option("--live/--no-live", help="Begin with a minute on the live clock.")] = True,
 ) -> None:
     """Show it: a minute live, then the New York flights of 2013 in minutes, checked. Needs Java 17."""
-    need("spark", "demo")
+    need("spark", "demo", "web")
     from jobs.commands import demo as command
 
     command.run(command.Choices(output, count, step, live), echo_lines)

@@ -42,10 +42,7 @@ def pending(
     as_json: AsJson = False,
 ) -> None:
     """Count what is accepted and not yet delivered, with the next due time and a histogram."""
-    now_ms = time.time_ns() // 1_000_000
-    then_ms = None if as_of is None else int(as_of.timestamp() * 1_000)
-    if then_ms is not None and then_ms > now_ms:
-        raise typer.BadParameter("--as-of is a time that has passed")
+    now_ms, then_ms = time.time_ns() // 1_000_000, _passed(as_of)
     from jobs.commands import pending as command
     from jobs.commands.names import check_names
     from pipeline.client.insight.pending import pending as count
@@ -90,12 +87,15 @@ def report(
     warehouse: Warehouse,
     *,
     out: Annotated[Path, typer.Option("--out", dir_okay=False, help="The file to write.")],
+    as_of: Annotated[datetime | None, options.time("--as-of", "How it stood then")] = None,
 ) -> None:
-    """Write how it stands into one HTML file, to send to somebody."""
+    """Write how it stands, or stood, into one HTML file, to send to somebody."""
     need("web")
+    then_ms = _passed(as_of)
     from jobs.web.report import report as made
 
-    out.write_text(made(warehouse, time.time_ns() // 1_000_000), encoding="utf-8", errors="replace")
+    text = made(warehouse, time.time_ns() // 1_000_000, then_ms)
+    out.write_text(text, encoding="utf-8", errors="replace")
     echo(f"Report of {warehouse}: {out.absolute()}")
 
 
@@ -192,3 +192,11 @@ def trace(
     lines = map(json_line, found[-limit:]) if as_json else command.report(topic, found, limit)
     for line in lines:
         echo(line)
+
+
+def _passed(as_of: datetime | None) -> int | None:
+    """A time that has passed, ms UTC."""
+    then_ms = None if as_of is None else int(as_of.timestamp() * 1_000)
+    if then_ms is not None and then_ms > time.time_ns() // 1_000_000:
+        raise typer.BadParameter("--as-of is a time that has passed")
+    return then_ms

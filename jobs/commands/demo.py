@@ -4,13 +4,20 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from jobs.commands.spark import session
 from jobs.demo import chart, flights, live, sharing, year
+from jobs.web.report import report as report_of
 from pipeline.config.errors import PipelineError
 from pipeline.config.session import Machine
 from pipeline.config.spelling import command_line
+from pipeline.config.wallclock import wall_ms
+
+_EVE = "2013-02-08"
+"""The day before the storm."""
+_EVE_MS = int(datetime.fromisoformat(_EVE).replace(tzinfo=UTC).timestamp()) * 1_000
 
 
 class CheckFailed(PipelineError):
@@ -73,7 +80,11 @@ def run(choices: Choices, echo: Callable[[str], None]) -> None:
         echo(f"Due load, week by hour: {picture}")
         year.ask(spark, root, echo)
         echo("\nThe tables tell more, without Spark. What was waiting on the eve of the storm:")
-        echo(command_line(root, "pending", "--as-of", "2013-02-08"))
+        echo(command_line(root, "pending", "--as-of", _EVE))
+        report = folder / "report.html"
+        report.write_text(report_of(root, wall_ms(), as_of=_EVE_MS), encoding="utf-8")
+        echo(f"The same as a report for a browser: {report}")
+        echo(f"And as a page: {command_line(root, 'web')}")
         if choices.live:
             echo("\nPart three: two workers share a subscription, and acknowledge")
             settled = sharing.play(spark, str(folder / "orders"), echo)

@@ -12,7 +12,7 @@ from schemas import PUBLICATIONS
 
 _ROWS = """
     SELECT arrow_cast(committed_at, 'Int64') / 1000 AS at, count, arrow_cast(first_due, 'Int64') / 1000 AS due
-    FROM t WHERE committed_at >= {since}
+    FROM t WHERE committed_at >= {since} AND committed_at <= {until}
 """
 
 
@@ -51,7 +51,7 @@ def lateness(root: str, now_ms: int, span_ms: int) -> Lateness:
         NoWarehouse: the folder lacks the table.
     """
     since = now_ms - span_ms
-    rows = query(_ROWS.format(since=instant(since)), t=open_table(root, PUBLICATIONS))
+    rows = query(_ROWS.format(since=instant(since), until=instant(now_ms)), t=open_table(root, PUBLICATIONS))
     if not rows:
         return Lateness(since)
     counts = np.array([row["count"] for row in rows])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pipeline.client.insight.pending import Pending, first_due
+from pipeline.client.insight.pending import pending as count
 from pipeline.client.insight.pendingfollower import PendingFollower
 from pipeline.client.insight.standing import Standing, standings
 from pipeline.client.tables.job import Job, job_of
@@ -107,6 +108,23 @@ class OverviewFollower:
             seen = look()
             self._kept[name] = time.monotonic(), seen
         return seen  # type: ignore[no-any-return] # it was kept under its own name
+
+
+def look_back(root: str, as_of: int) -> Overview:
+    """How a warehouse stood at an instant that has passed: what waited then, when it was due, and how late it had been.
+
+    What is said of its job, of what is outstanding and of what is wrong is so now.
+
+    Args:
+        root: the warehouse.
+        as_of: the instant, ms UTC.
+
+    Raises:
+        NoWarehouse: the folder lacks a table.
+        BadValue: deliveries of that time are deleted.
+    """
+    then = count(root, as_of=as_of)
+    return overview(root, as_of, then, examine(root, as_of), lateness(root, as_of, HOUR_MS))
 
 
 def overview(root: str, now_ms: int, pending: Pending, found: Report, late: Lateness) -> Overview:

@@ -127,7 +127,7 @@ def test_the_client_and_the_command_need_no_extra_and_who_does_names_it(tmp_path
     assert {name: told[name] for name in ("run", "rebuild", "replay")} == dict.fromkeys(
         ("run", "rebuild", "replay"), (2, line.format("spark"))
     )
-    assert told["demo"] == (2, line.format("spark,demo"))
+    assert told["demo"] == (2, line.format("spark,demo,web"))
     assert told["web"] == (2, "delayline: starlette is not installed; this needs: pip install 'delayline[web]'\n")
 
 
