@@ -57,6 +57,8 @@ class Commands(Group):
         except Exception as error:
             if isinstance(error, typer.Exit | typer.Abort | typer.TyperException | BrokenPipeError):
                 raise
+            if interrupts.came():
+                raise typer.Exit(INTERRUPTED) from None
             if os.environ.get(DEBUG):
                 raise
             code, line = explain(error)

@@ -2,6 +2,10 @@
 
 import os
 import signal
+from threading import Event
+from types import FrameType
+
+_CAME = Event()
 
 
 def ends_at_once() -> None:
@@ -13,7 +17,18 @@ def ends_at_once() -> None:
 def is_raised() -> None:
     """Let an interrupt be an error from now on: there is a command that has something to end."""
     if signal.getsignal(signal.SIGINT) is end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, interrupt)
+
+
+def came() -> bool:
+    """Whether one came since: a package that is being imported may have made another error of it."""
+    return _CAME.is_set()
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, and remember it."""
+    _CAME.set()
+    signal.default_int_handler(number, frame)
 
 
 def end(number: int, _: object) -> None:

@@ -13,18 +13,21 @@ from pipeline.config.errors import PipelineError
 from pipeline.config.profiles import Profile
 from pipeline.config.settings import QUIET_VERSIONS, Upkeep
 from pipeline.config.spelling import command_line
-from pipeline.config.stages import ALL_STAGES
+from pipeline.config.stages import ALL_STAGES, SCHEDULE
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.checkpoints import Checkpoint, Progress
 from pipeline.delta.deltars import open_table
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import beside_stages, serve
 from pipeline.service.run import start_all
 from pipeline.service.signals import shield_jvm, stop_signals, stops_start
 from pipeline.service.stopfile import StopFile
-from pipeline.service.warmup import first_batches, warmed
+from pipeline.service.warmup import comes_on_time, first_batches, warmed
 from pipeline.service.watch.process import check_port, reporting, watched
 from pipeline.sources.running import packages
 from pipeline.storage.locks import StageLock, warn_unlocked
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, TABLES
+from state.units import Ms
 
 
 class StageFailed(PipelineError):
@@ -116,7 +119,11 @@ def _run(root: str, chosen: Profile, echo: Callable[[str], None], *, make: bool)
             running = start_all(warehouse, options)
         first_batches(running, asked)
         warn_unlocked(root)
+        schedule = Progress(Checkpoint(warehouse.files, warehouse.checkpoint(SCHEDULE)))
+        is_on_time = comes_on_time(running, asked, schedule, Ms(wall_ms()))
         echo(f"Running on {root}; stop with Ctrl-C or: {command_line(root, 'stop')}")
+        if not is_on_time:
+            echo("What came while no job ran is taken first; what is due comes late until then")
         for line in followers(chosen.options.upkeep):
             echo(line)
         with beside_stages(warehouse, running, chosen.sources, options), reporting(watch, echo):

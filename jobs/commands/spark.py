@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from pyspark import java_gateway
 from pyspark.sql import SparkSession
 
 from jobs.commands.java import need_java
@@ -21,6 +23,7 @@ LOG4J = Path(__file__).resolve().parents[2] / "conf" / "log4j2.properties"
 """Errors only, from the JVM's first line on; a level that is set later leaves what was written until then."""
 
 
+_GATEWAY: Any = java_gateway
 _NOT_FOUND = re.compile(r"unresolved dependency: (\S+): not found")
 
 
@@ -62,7 +65,7 @@ def session(
     log = private_log()
     options = f"{machine.java_options} -Dlog4j2.configurationFile={LOG4J.as_uri()}"
     try:
-        with _stderr_to(log):
+        with _stderr_to(log), _ended_if_interrupted():
             spark = kept_session(java, app, replace(machine, java_options=options), *paths, packages=packages)
     except PipelineError:
         raise
@@ -77,6 +80,30 @@ def session(
         with suppress(OSError):
             if not log.stat().st_size:
                 log.unlink()
+
+
+@contextmanager
+def _ended_if_interrupted() -> Iterator[None]:
+    """End the processes that PySpark has started when its start does not come to an end.
+
+    A JVM whose start was interrupted finds no place for what it has to say, and would then stay for ever.
+    """
+    begun, launch = list[Any](), _GATEWAY.Popen
+
+    def noted(*words: Any, **how: Any) -> Any:  # noqa: ANN401 - as Popen
+        begun.append(launch(*words, **how))
+        return begun[-1]
+
+    _GATEWAY.Popen = noted
+    try:
+        yield
+    except BaseException:
+        for process in begun:
+            with process:
+                process.kill()
+        raise
+    finally:
+        _GATEWAY.Popen = launch
 
 
 def private_log() -> Path:

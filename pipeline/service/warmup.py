@@ -4,7 +4,7 @@ Nothing here reads or writes a table or a checkpoint, so nothing that is promise
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from threading import Event
 
@@ -13,8 +13,10 @@ from pyspark.sql import SparkSession
 from pipeline.config.session import PARTITIONS
 from pipeline.config.stages import ALL_STAGES, SCHEDULE
 from pipeline.config.threads import beside
+from pipeline.delta.checkpoints import Progress
 from pipeline.service.run import Stage
 from pipeline.worker.warm import loaded
+from state.units import Ms
 
 _LOG = logging.getLogger(__name__)
 _LOOK_S, _LONGEST_S = 0.02, 20.0
@@ -45,8 +47,26 @@ def first_batches(running: Sequence[Stage], asked: Event) -> None:
     Dispatch has no batch before something is due, and settle is no query of Spark's.
     """
     ticking = [stage for stage in running if stage.work is not None and stage.publisher is None]
+    _waited(running, asked, lambda: all(stage.query.lastProgress is not None for stage in ticking))
+
+
+def comes_on_time(running: Sequence[Stage], asked: Event, schedule: Progress, now: Ms) -> bool:
+    """Wait until the schedule has let go what is due at a time, so that what is sent from then on comes on time.
+
+    Its clock stands still after a start until ingest has taken what came meanwhile (`pipeline.service.catchup`), which
+    is waited for as long as for first batches. Whether it has; when a stop is asked for it need not.
+
+    Args:
+        running: the stages.
+        asked: a stop is asked for.
+        schedule: how far the schedule is.
+        now: the time, ms UTC.
+    """
+    _waited(running, asked, lambda: schedule.is_at(now))
+    return schedule.is_at(now) or asked.is_set()
+
+
+def _waited(running: Sequence[Stage], asked: Event, met: Callable[[], bool]) -> None:
     for _ in range(int(_LONGEST_S / _LOOK_S)):
-        if all(stage.query.lastProgress is not None for stage in ticking) or asked.wait(_LOOK_S):
-            return
-        if any(stage.failure is not None for stage in running):
+        if met() or asked.wait(_LOOK_S) or any(stage.failure is not None for stage in running):
             return

@@ -36,7 +36,7 @@ def test_an_interrupt_while_the_command_is_loaded_ends_it_without_a_trace() -> N
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [(interrupts.end, signal.default_int_handler), (signal.SIG_IGN, signal.SIG_IGN)]
+    ("before", "after"), [(interrupts.end, interrupts.interrupt), (signal.SIG_IGN, signal.SIG_IGN)]
 )
 def test_an_interrupt_of_a_command_is_its_own_matter(tmp_path: Path, before: object, after: object) -> None:
     """It has something to end; and one that ignores interrupts goes on to do so."""

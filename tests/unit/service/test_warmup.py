@@ -13,8 +13,10 @@ pytest.importorskip("delta", reason="stages are started by Spark")
 
 from pipeline.config.session import PARTITIONS
 from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE
+from pipeline.service import warmup
 from pipeline.service.run import Stage
-from pipeline.service.warmup import first_batches, warmed
+from pipeline.service.warmup import comes_on_time, first_batches, warmed
+from state.units import Ms
 
 
 @dataclass
@@ -61,6 +63,32 @@ def test_a_start_does_not_wait_for_a_stage_that_failed() -> None:
     dead = Query(1, dies=True)
     first_batches([stage(dead)], Event())
     assert dead.asked == 2
+
+
+class Schedule:
+    """A schedule that is at one more instant with each look."""
+
+    def __init__(self, instant: int) -> None:
+        """Where it is."""
+        self.instant, self.looks = instant, 0
+
+    def is_at(self, instant: int) -> bool:
+        """As `Progress`."""
+        self.looks, self.instant = self.looks + 1, self.instant + 1
+        return self.instant >= instant
+
+
+def test_a_job_is_said_to_run_when_what_is_due_then_was_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sends from then on is not kept waiting. After a long outage it is said that all of it comes late."""
+    monkeypatch.setattr(warmup, "_LOOK_S", 0.001)
+    schedule, asked = Schedule(0), Event()
+    assert comes_on_time([stage(Query(1))], asked, cast("Any", schedule), Ms(5))
+    assert schedule.instant >= 5
+    monkeypatch.setattr(warmup, "_LONGEST_S", 0.003)
+    assert not comes_on_time([stage(Query(1))], asked, cast("Any", Schedule(0)), Ms(1_000_000))
+    assert not comes_on_time([stage(Query(0, dies=True))], asked, cast("Any", Schedule(0)), Ms(1_000_000))
+    asked.set()
+    assert comes_on_time([stage(Query(1))], asked, cast("Any", Schedule(0)), Ms(1_000_000))
 
 
 def test_a_stop_that_is_asked_for_ends_the_waiting() -> None:
