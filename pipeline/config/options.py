@@ -3,7 +3,7 @@
 Dispatch tells what became visible, and how late that was; settle, which is no query of Spark's, tells of its batches.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
@@ -61,6 +61,25 @@ class SettleBatch:
     cpu_ms: int = 0
 
 
+@dataclass(frozen=True)
+class Delivered:
+    """What a commit made visible for a subscription.
+
+    Attributes:
+        topic: its topic.
+        subscription: its name.
+        count: deliveries, at least one.
+        first_due_ms: the earliest due time among them, ms UTC.
+        last_due_ms: the latest, ms UTC.
+    """
+
+    topic: str
+    subscription: str
+    count: int
+    first_due_ms: int
+    last_due_ms: int
+
+
 class StageListener:
     """Who wants to know what the stages do; this one looks away.
 
@@ -91,7 +110,9 @@ class StageListener:
     def sink_late(self, topic: str, subscription: str, seconds: float | None) -> None:
         """So long ago became visible what the sink of a subscription publishes next; 0: nothing; None: nobody knows."""
 
-    def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
+    def published(
+        self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int, shares: Sequence[Delivered] = ()
+    ) -> None:
         """A commit made deliveries visible.
 
         Args:
@@ -99,6 +120,7 @@ class StageListener:
             first_due_ms: the earliest due time among them, ms UTC.
             last_due_ms: the latest, ms UTC.
             committed_ms: when the commit was there, ms UTC.
+            shares: what each subscription has of them; empty: nobody knows it any more.
         """
 
 

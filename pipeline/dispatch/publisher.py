@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.config.options import Observer, StageListener
+from pipeline.config.options import Delivered, Observer, StageListener
 from pipeline.config.timeline import Timeline
 from pipeline.config.wallclock import monotonic_ms
 from pipeline.delta.writing.oncewriter import Sink
@@ -57,6 +57,7 @@ class Publisher:
         noted = shelf.all()
         self._waiting = self._visible.hidden(noted)
         self._drop(noted)
+        self._shares = dict[int, Sequence[Delivered]]()
         self._lock, self._wake, self._ended = Lock(), Event(), Event()
         self._thread: Thread | None = None
         self._published_ms = 0
@@ -94,10 +95,17 @@ class Publisher:
         waits = any((each.owner, each.batch) == (owner, batch_id) for each, _ in self._waiting)
         return waits or self._deliveries.found(owner, batch_id) is not None
 
-    def take(self, prepared: Prepared, noted: Callable[[Prepared], None] = lambda _: None) -> None:
+    def take(
+        self,
+        prepared: Prepared,
+        noted: Callable[[Prepared], None] = lambda _: None,
+        shares: Iterable[Sequence[Delivered]] = (),
+    ) -> None:
         """Note a batch, its parts numbered anew; they are published when they are due, and not before `noted` is done.
 
         Whoever finds a note on the shelf and not what `noted` does, does it (`pipeline.dispatch.backlog.finish`).
+        `shares` say of each part what the subscriptions have of it. They are for who watches: no note has them, and
+        another process does not know them.
         """
         with self._lock:
             first = self.top + 1
@@ -105,6 +113,7 @@ class Publisher:
             prepared = replace(prepared, parts=parts)
             self._shelf.put(prepared)
             noted(prepared)
+            self._shares |= {part.number: share for part, share in zip(parts, shares, strict=False)}
             self._waiting += [(prepared, part) for part in parts]
         self._wake.set()
 
@@ -189,7 +198,8 @@ class Publisher:
             self._waiting = [each for each in self._waiting if each[1] not in visible]
         self._publication_log.add(version, shown)
         for each, piece in due:
-            self.watch.published(piece.count, piece.first_due, piece.last_due, self._timeline.now(each.released_at))
+            shares, now = self._shares.pop(piece.number, ()), self._timeline.now(each.released_at)
+            self.watch.published(piece.count, piece.first_due, piece.last_due, now, shares)
         self._observe("dispatch.deliveries", top.batch)
 
     def _drop(self, noted: Iterable[Prepared]) -> None:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.config.options import Delivered
 from pipeline.config.routes import SIZE, NotInDriver
 from pipeline.config.settings import Settings
 from pipeline.delta.checkpoints import Position
@@ -169,6 +170,22 @@ class LocalRelease:
         files = appender.put(self._deliveries(*place, stamp) for place in places)
         of_part = groupby(zip(parts, files, strict=True), key=itemgetter(0))
         return tuple(Part.of([file for _, file in each]) for _, each in of_part)
+
+    def shares(self, parts: Sequence[Part]) -> list[list[Delivered]]:
+        """What the subscriptions have of each part that `write` gave."""
+        of_part = np.repeat(np.arange(len(parts)), [part.count for part in parts])
+        taken = self.matches.run[self.matches.found]
+        pairs, counts = np.unique(of_part * self.runs.num_rows + taken, return_counts=True)
+        part, run = np.divmod(pairs, self.runs.num_rows)
+        names = {name: _taken(self.runs, name, run) for name in ("topic", "subscription")}
+        due = longs(self.runs, "due_time")[run] // 1_000
+        grouped = pa.table({"part": part, **names, "count": counts, "due": due}).group_by(["part", *names])
+        spans = grouped.aggregate([("count", "sum"), ("due", "min"), ("due", "max")])
+        found: list[list[Delivered]] = [[] for _ in parts]
+        columns = ("part", *names, "count_sum", "due_min", "due_max")
+        for number, *share in zip(*(spans.column(name).to_pylist() for name in columns), strict=True):
+            found[number].append(Delivered(*share))
+        return found
 
     def missing(self, batch_id: int) -> pa.Table:
         """Rows of `rejected_dispatch`: positions that became due and have no message in the log."""

@@ -5,12 +5,13 @@ Files outside are not opened: a release costs the same however much the log hold
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pipeline.config.lazyspark import F
+from pipeline.config.options import Delivered
 from pipeline.config.session import compiled, kept
 from pipeline.config.settings import Settings
 from pipeline.delta.reading.messages import Bounds, MessageLog, about, any_of
@@ -94,6 +95,10 @@ class SparkRelease:
                 return tuple(Part.of(files) for files in appender.write_by(rows, PART).values())
             files = appender.write(rows)
             return (Part.of(files),) if files else ()
+
+    def shares(self, _parts: Sequence[Part]) -> list[list[Delivered]]:
+        """As `LocalRelease.shares`; nothing: to know it would cost a job."""
+        return []
 
     def missing(self, batch_id: int) -> DataFrame:
         """Rows of `rejected_dispatch`."""

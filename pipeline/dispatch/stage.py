@@ -191,7 +191,7 @@ class Dispatch:
         held = self._backlog.written(took.change) if took.change else None
         if parts:
             prepared = Prepared(owner, batch_id, stamp.released_at, *ends[1:], parts, ends[0], held=held)
-            self.publisher.take(prepared, self._hold)
+            self.publisher.take(prepared, self._hold, [] if took.release is None else took.release.shares(parts))
             self._checkpoint.wrote(PREPARED, self.publisher.top)
             self._observe("dispatch.noted", batch_id)
         elif held is not None:

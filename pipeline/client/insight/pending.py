@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from pipeline.client.insight.asof import uncertain
 from pipeline.client.insight.counting import Counted, by_minute, next_due, opened, positive
 from pipeline.client.insight.waiting import held_back, in_inbox
-from pipeline.client.subscribing.subscriptions import subscriptions
-from pipeline.delta.deltars import query
+from pipeline.client.subscribing.lines import registered_in
+from pipeline.delta.deltars import open_table, query
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import GuardStates
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.policies import Policies
-from schemas import DELIVERIES, MESSAGES
+from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS
 
 _KEYS = """
     SELECT listener, message_key, SUM(change) AS messages
@@ -34,6 +34,7 @@ class Backlog:
         paused: whether the subscription is now.
         max_rate: messages a second that come at most; None: any number.
         guard_error: why its guard cannot be evaluated; None: it can, or there is none.
+        ttl_ms: how long after its due time a message may be handed over, its own or that of its topic; None: for ever.
     """
 
     topic: str
@@ -45,6 +46,7 @@ class Backlog:
     paused: bool = False
     max_rate: int | None = None
     guard_error: str | None = None
+    ttl_ms: int | None = None
 
     @property
     def held_ms(self) -> int | None:
@@ -121,13 +123,14 @@ def first_due(backlogs: Iterable[Backlog]) -> int | None:
 
 def shaped(root: str, backlogs: Iterable[Backlog], lives: Mapping[Name, Incarnation]) -> Iterator[Backlog]:
     """Backlogs with what is held of each, and why."""
-    held, lines = held_back(root), {each.named: each.policies for each in subscriptions(root)}
+    held, lines = held_back(root), registered_in(open_table(root, SUBSCRIPTIONS)).shapings
     failing = GuardStates(Files(), root).errors({name: each.guard for name, each in lines.items()})
     for each in backlogs:
         name = (each.topic, each.subscription)
         count = held.get((*name, lives[name].number), 0) if name in lives else 0
         own = lines.get(name, Policies())
-        yield replace(each, held=count, paused=own.paused, max_rate=own.max_rate, guard_error=failing.get(name))
+        found = replace(each, held=count, guard_error=failing.get(name), ttl_ms=own.ttl_ms)
+        yield replace(found, paused=own.paused, max_rate=own.max_rate)
 
 
 def pending_by_key(

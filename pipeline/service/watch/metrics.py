@@ -1,20 +1,17 @@
 """The metrics for Prometheus, in a registry of their own. `docs/metrics.md` says what each means."""
 
 from collections import Counter as Counts
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from threading import Lock
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.registry import Collector
 
-from pipeline.config.options import SettleBatch, StageListener
+from pipeline.config.options import Delivered, SettleBatch, StageListener
 from pipeline.config.printed import printable
+from pipeline.service.watch.backlog import BacklogFigures
+from pipeline.service.watch.lateness import Lateness, SubscriptionLateness
 from pipeline.service.watch.line import Publication
 from pipeline.service.watch.progress import Progress
-
-LATE_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 3_600.0)
-"""Bounds of the lateness histogram, seconds."""
 
 
 def _names(topic: str, subscription: str) -> tuple[str, str]:
@@ -22,36 +19,14 @@ def _names(topic: str, subscription: str) -> tuple[str, str]:
     return printable(topic), printable(subscription)
 
 
-class Lateness(Collector):
-    """A histogram that takes the deliveries of a commit together; the client library's takes them one by one."""
-
-    def __init__(self) -> None:
-        self._lock, self._within, self._count, self._sum = Lock(), [0.0] * len(LATE_S), 0, 0.0
-
-    def add(self, part: Publication) -> None:
-        """Count the deliveries of a commit."""
-        with self._lock:
-            self._within = [known + part.within(bound) for known, bound in zip(self._within, LATE_S, strict=True)]
-            self._count += part.count
-            self._sum += part.sum_s
-
-    def collect(self) -> Iterator[HistogramMetricFamily]:
-        """The histogram as it is now."""
-        with self._lock:
-            buckets = [(str(bound), within) for bound, within in zip(LATE_S, self._within, strict=True)]
-            buckets, total = [*buckets, ("+Inf", float(self._count))], self._sum
-        yield HistogramMetricFamily(
-            "delayline_lateness_seconds", "Visible less due, of deliveries", buckets=buckets, sum_value=total
-        )
-
-
 class Metrics(StageListener):
     """All metrics of a process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._lateness = Lateness()
-        self.registry.register(self._lateness)
+        self._lateness, self._late_by = Lateness(), SubscriptionLateness()
+        for each in (self._lateness, self._late_by):
+            self.registry.register(each)
         stage, subscription = ("stage",), ("topic", "subscription")
         self._up = self._gauge("up", "1 while the stage runs, else 0", *stage)
         self._batches = self._counter("batches", "Batches that ended", *stage)
@@ -73,7 +48,13 @@ class Metrics(StageListener):
         self._commits = self._counter("publications", "Commits that made some visible")
         self._pending = self._gauge("pending", "Accepted and not yet delivered")
         self._held = self._gauge("held", "Due, and held by dispatch")
+        self._expiring = self._gauge("expiring", "Due, and past their TTL before they are handed over")
+        self._next_hour = self._gauge("due_next_hour", "Pending, and due within an hour of the last count")
         self._next_due = self._gauge("next_due_seconds", "The earliest due time of what is pending, Unix time")
+        self._last_due = self._gauge("last_due_seconds", "The latest due time of what is pending, Unix time")
+        self._counted = self._gauge("counted_seconds", "When what is pending was counted last, Unix time")
+        for gauge in self._of_a_count:
+            gauge.set(float("nan"))
         self._left = self._gauge("source_behind", "Rows that a source has yet to read; NaN: nobody knows", *stage)
         self._late = self._gauge(
             "sink_late_seconds",
@@ -148,11 +129,21 @@ class Metrics(StageListener):
         """So long ago became visible what a sink publishes next; None: nobody knows, or it has ended."""
         self._late.labels(*self._labels(topic, subscription)).set(float("nan") if seconds is None else seconds)
 
-    def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
+    def published(
+        self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int, shares: Sequence[Delivered] = ()
+    ) -> None:
         """A commit made deliveries visible."""
         self._commits.inc()
         self._delivered.inc(count)
-        self._lateness.add(Publication.of(count, first_due_ms, last_due_ms, committed_ms))
+        whole = Publication.of(count, first_due_ms, last_due_ms, committed_ms)
+        self._lateness.add(whole)
+        if not shares:
+            self._late_by.add(None, whole)
+        for each in shares:
+            name = _names(each.topic, each.subscription)
+            part = Publication.of(each.count, each.first_due_ms, each.last_due_ms, committed_ms)
+            if self._late_by.add(name, part):
+                self._named.add(name)
 
     def settled(self, batch: SettleBatch) -> None:
         """A batch of settle ended: it refused events, and changed the figures of some subscriptions."""
@@ -186,14 +177,24 @@ class Metrics(StageListener):
         return names
 
     @property
-    def _of_subscriptions(self) -> tuple[Gauge | Counter, ...]:
-        return (self._late, self._left_out, self._outstanding, self._waiting, self._acked, self._returned, self._dead)
+    def _of_subscriptions(self) -> tuple[Gauge | Counter | SubscriptionLateness, ...]:
+        figures = (self._late, self._outstanding, self._waiting, self._late_by)
+        return (*figures, self._left_out, self._acked, self._returned, self._dead)
 
-    def waiting(self, count: int, next_due_ms: int | None, held: int) -> None:
-        """So many are pending; the first of them is due then, ms UTC; so many of them are held."""
-        self._pending.set(count)
-        self._held.set(held)
-        self._next_due.set(float("nan") if next_due_ms is None else next_due_ms / 1_000)
+    @property
+    def _of_a_count(self) -> tuple[Gauge, ...]:
+        figures = (self._pending, self._held, self._expiring, self._next_hour)
+        return (*figures, self._next_due, self._last_due, self._counted)
+
+    def waiting(self, figures: BacklogFigures) -> None:
+        """What is pending was counted."""
+        self._pending.set(figures.count)
+        self._held.set(figures.held)
+        self._expiring.set(figures.expiring)
+        self._next_hour.set(figures.next_hour)
+        self._counted.set(figures.counted_ms / 1_000)
+        for gauge, ms in ((self._next_due, figures.next_due_ms), (self._last_due, figures.last_due_ms)):
+            gauge.set(float("nan") if ms is None else ms / 1_000)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"delayline_{name}", text, labels, registry=self.registry)

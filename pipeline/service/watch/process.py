@@ -1,7 +1,7 @@
 """Watching a process: the listener, the metrics on a port, the log of progress, and a line now and then."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from socket import AF_INET, AF_INET6, SO_REUSEADDR, SOL_SOCKET, socket
@@ -14,12 +14,13 @@ from pyspark.sql import SparkSession
 from pipeline.client.insight.pending import pending
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.errors import BadSetting, PipelineError
-from pipeline.config.options import SettleBatch, Watching
+from pipeline.config.options import Delivered, SettleBatch, Watching
 from pipeline.config.stages import SETTLE
 from pipeline.config.threads import beside
 from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import newest
+from pipeline.service.watch.backlog import BacklogFigures
 from pipeline.service.watch.line import ProgressAggregator, Publication
 from pipeline.service.watch.listener import LOG, Listener
 from pipeline.service.watch.metrics import Metrics
@@ -66,15 +67,17 @@ class Watcher(Metrics):
         super().progressed(progress)
         super().settled(batch)
 
-    def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
+    def published(
+        self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int, shares: Sequence[Delivered] = ()
+    ) -> None:
         """A commit made deliveries visible."""
-        super().published(count, first_due_ms, last_due_ms, committed_ms)
+        super().published(count, first_due_ms, last_due_ms, committed_ms, shares)
         self.board.published(Publication.of(count, first_due_ms, last_due_ms, committed_ms), committed_ms)
 
-    def waiting(self, count: int, next_due_ms: int | None, held: int) -> None:
-        """So many are pending; the first of them is due then, ms UTC; so many of them are held."""
-        super().waiting(count, next_due_ms, held)
-        self.board.waiting(count, next_due_ms)
+    def waiting(self, figures: BacklogFigures) -> None:
+        """What is pending was counted."""
+        super().waiting(figures)
+        self.board.waiting(figures.count, figures.next_due_ms)
 
 
 def check_port(options: Watching) -> None:
@@ -188,10 +191,8 @@ def _count(root: str, watcher: Watcher, ended: Event) -> None:
     while not ended.wait(pause):
         begun = monotonic_ms()
         try:
-            found = pending(root).backlogs
-            due = [each.next_due for each in found if each.next_due is not None]
-            held = sum(each.held for each in found)
-            watcher.waiting(sum(each.count for each in found), min(due, default=None), held)
+            now = wall_ms()
+            watcher.waiting(BacklogFigures.of(pending(root).backlogs, now))
         except _ERRORS as error:
             LOG.warning("what is pending was not counted: %s", error)
         pause = max(_COUNT_S, (monotonic_ms() - begun) / 1_000 / _COUNT_SHARE)

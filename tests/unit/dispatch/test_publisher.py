@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.config.errors import PreparedFileGone
-from pipeline.config.options import StageListener
+from pipeline.config.options import Delivered, StageListener
 from pipeline.config.timeline import Timeline
 from pipeline.delta.logs.entries import Commit
 from pipeline.delta.writing.datafiles import DataFile
@@ -139,7 +139,7 @@ def test_who_watches_is_told_of_each_part_when_it_is_visible() -> None:
 
     @dataclass
     class Recorder(StageListener):
-        calls: list[tuple[int, ...]] = field(default_factory=list)
+        calls: list[tuple[object, ...]] = field(default_factory=list)
 
         def took(self, stage: str, rows: int) -> None:
             raise AssertionError((stage, rows))
@@ -147,17 +147,34 @@ def test_who_watches_is_told_of_each_part_when_it_is_visible() -> None:
         def routed(self, stage: str, way: str) -> None:
             raise AssertionError((stage, way))
 
-        def published(self, *figures: int) -> None:
+        def published(self, *figures: object) -> None:
             self.calls.append((*figures, len(disk.deliveries.shown)))
 
     disk, recorder = Disk(), Recorder()
     publisher = disk.start()
     publisher.watch = recorder
-    publisher.take(batch(1, 10, 20))
+    first, second = [Delivered("t", "a", 2, 9, 10)], [Delivered("t", "a", 1, 19, 19), Delivered("t", "b", 1, 20, 20)]
+    publisher.take(batch(1, 10, 20), shares=[first, second])
     for now in (9, 15, 30):
         disk.now = now
         publisher.publish_due()
-    assert recorder.calls == [(2, 9, 10, 15, 1), (2, 19, 20, 30, 2)]
+    assert recorder.calls == [(2, 9, 10, 15, first, 1), (2, 19, 20, 30, second, 2)]
+
+
+def test_another_process_knows_no_shares_of_what_was_prepared_before_it() -> None:
+    """They are on no shelf, so that its notes stay small; the figures of the whole part are."""
+    told = list[tuple[object, ...]]()
+
+    class Recorder(StageListener):
+        def published(self, *figures: object) -> None:
+            told.append(figures)
+
+    disk = Disk()
+    disk.start().take(batch(1, 10), shares=[[Delivered("t", "a", 2, 9, 10)]])
+    disk.now, publisher = 30, disk.start()
+    publisher.watch = Recorder()
+    publisher.publish_due()
+    assert told == [(2, 9, 10, 30, ())]
 
 
 def test_no_version_names_a_file_that_is_gone() -> None:

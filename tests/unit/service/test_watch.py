@@ -18,19 +18,19 @@ import pytest
 pytest.importorskip("prometheus_client", reason="watching needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the listener is Spark's")
 
-from prometheus_client import generate_latest
-
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.errors import BadSetting
-from pipeline.config.options import SettleBatch, Settled, Watching
+from pipeline.config.options import Delivered, SettleBatch, Settled, Watching
 from pipeline.service.watch import process
+from pipeline.service.watch.backlog import BacklogFigures
 from pipeline.service.watch.line import Line, ProgressAggregator, Publication, percentile, span
 from pipeline.service.watch.listener import LOG, Listener
 from pipeline.service.watch.metrics import Metrics
 from pipeline.service.watch.process import Watcher, watched
 from pipeline.service.watch.progress import Progress, parse
 from tests.support.modules import ROOT
+from tests.support.scraped import scraped
 
 DOCS = ROOT / "docs" / "metrics.md"
 RECORDED: dict[str, Any] = json.loads((ROOT / "tests/support/progress.json").read_text(encoding="utf-8"))
@@ -57,12 +57,6 @@ def batch(**changes: Any) -> Progress:  # noqa: ANN401 - fields of several types
     }
     fields |= {"duration_ms": {"triggerExecution": 800, "addBatch": 600}, "version": 9}
     return Progress(**fields | changes)
-
-
-def served(metrics: Metrics) -> dict[str, float]:
-    """What a scrape gives, by name and labels."""
-    lines = generate_latest(metrics.registry).decode().splitlines()
-    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
 
 
 class Listening:
@@ -121,7 +115,7 @@ def test_a_batch_moves_the_metrics_of_its_stage() -> None:
     metrics = Metrics()
     for each in (batch(), batch(rows=20, version=10), batch(stage="schedule", rows=3, state_rows=7, state_bytes=900)):
         metrics.progressed(each)
-    page = served(metrics)
+    page = scraped(metrics)
     assert page['delayline_batches_total{stage="ingest"}'] == 2
     assert page['delayline_rows_in_total{stage="ingest"}'] == 520
     assert page['delayline_rows_in_total{stage="schedule"}'] == 3
@@ -138,7 +132,7 @@ def test_a_clock_that_is_ahead_is_not_behind() -> None:
     """A lookahead is no lateness with a minus."""
     metrics = Metrics()
     metrics.progressed(batch(instant_ms=START + 5_000))
-    assert served(metrics)['delayline_behind_seconds{stage="ingest"}'] == 0
+    assert scraped(metrics)['delayline_behind_seconds{stage="ingest"}'] == 0
 
 
 def test_lost_rows_are_an_error_in_the_log_and_a_count(caplog: pytest.LogCaptureFixture) -> None:
@@ -152,7 +146,7 @@ def test_lost_rows_are_an_error_in_the_log_and_a_count(caplog: pytest.LogCapture
     assert [(record.levelname, record.args) for record in caplog.records] == [
         ("ERROR", ("schedule", 4, progress["batchId"]))
     ]
-    assert served(watcher)['delayline_rows_dropped_by_watermark_total{stage="schedule"}'] == 4
+    assert scraped(watcher)['delayline_rows_dropped_by_watermark_total{stage="schedule"}'] == 4
 
 
 def test_rows_that_a_stage_read_by_itself_count_with_its_next_batch(caplog: pytest.LogCaptureFixture) -> None:
@@ -166,7 +160,7 @@ def test_rows_that_a_stage_read_by_itself_count_with_its_next_batch(caplog: pyte
     known = parse(RECORDED["ingest"])
     assert known is not None
     assert [json.loads(record.message)["rows"] for record in caplog.records] == [known.rows + 77, known.rows]
-    assert served(watcher)['delayline_rows_in_total{stage="ingest"}'] == 2 * known.rows + 77
+    assert scraped(watcher)['delayline_rows_in_total{stage="ingest"}'] == 2 * known.rows + 77
 
 
 def test_who_works_on_batches_is_counted_with_the_reason() -> None:
@@ -174,7 +168,7 @@ def test_who_works_on_batches_is_counted_with_the_reason() -> None:
     watcher = Watcher()
     for way in ("driver", "driver", "size"):
         watcher.routed("ingest", way)
-    page = served(watcher)
+    page = scraped(watcher)
     assert page['delayline_batches_by_total{stage="ingest",way="driver"}'] == 2
     assert page['delayline_batches_by_total{stage="ingest",way="size"}'] == 1
 
@@ -187,7 +181,7 @@ def test_a_stage_is_up_from_its_start_to_its_end() -> None:
         listener.onQueryStarted(SimpleNamespace(runId=run, name=name))  # type: ignore[arg-type]
     for run in (0, 2):
         listener.onQueryTerminated(SimpleNamespace(runId=run))  # type: ignore[arg-type]
-    page = served(watcher)
+    page = scraped(watcher)
     assert {name: value for name, value in page.items() if name.startswith("delayline_up")} == {
         'delayline_up{stage="ingest"}': 0,
         'delayline_up{stage="dispatch"}': 1,
@@ -217,7 +211,7 @@ def test_the_histogram_counts_each_delivery() -> None:
     metrics = Metrics()
     metrics.published(100, START, START + 1_000, START + 1_500)
     metrics.published(10, START, START, START + 9_000_000)
-    page = served(metrics)
+    page = scraped(metrics)
     late = {bound: page[f'delayline_lateness_seconds_bucket{{le="{bound}"}}'] for bound in ("0.25", "1.0", "2.0")}
     assert late == {"0.25": 0, "1.0": 50, "2.0": 100}
     assert page['delayline_lateness_seconds_bucket{le="+Inf"}'] == page["delayline_lateness_seconds_count"] == 110
@@ -230,7 +224,7 @@ def test_the_document_names_every_metric_with_type_and_labels() -> None:
     watcher = Watcher()
     watcher.started("schedule")
     watcher.progressed(batch(stage="schedule", watermark_ms=1, state_rows=1, state_bytes=1))
-    watcher.published(1, START, START, START)
+    watcher.published(1, START, START, START, [Delivered("orders", "billing", 1, START, START)])
     watcher.routed("schedule", "driver")
     watcher.left_out("orders", "billing", "expired", 2)
     watcher.behind("source-orders", None)
@@ -297,7 +291,7 @@ def feed(watcher: Watcher, second: int) -> None:
     watcher.progressed(batch(batch=second, instant_ms=now))
     watcher.took("dispatch", 3)
     watcher.sink_late("t", "s", 0.1)
-    watcher.waiting(second, now, 0)
+    watcher.waiting(BacklogFigures(now, second, next_due_ms=now))
 
 
 def test_metrics_of_a_subscription_that_has_ended_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +303,7 @@ def test_metrics_of_a_subscription_that_has_ended_go(tmp_path: Path, monkeypatch
     looks = list[set[str]]()
 
     def wait(_: float) -> bool:
-        found = {name for name in served(watcher) if 'topic="t"' in name}
+        found = {name for name in scraped(watcher) if 'topic="t"' in name}
         looks.append({name.partition('subscription="')[2][:1] for name in found})
         if len(looks) == 2:
             unsubscribe(root, "t", "a")
@@ -352,7 +346,7 @@ def test_what_is_pending_is_counted_and_what_cannot_be_is_no_failure(
 
     monkeypatch.setattr(ended, "wait", wait)
     process._count(str(tmp_path / "there"), watcher, ended)
-    assert served(watcher)["delayline_pending"] == 0
+    assert scraped(watcher)["delayline_pending"] == 0
     assert waits[1] >= 5
     waits.clear()
     with caplog.at_level(logging.WARNING, LOG.name):

@@ -10,21 +10,13 @@ import pytest
 pytest.importorskip("prometheus_client", reason="watching needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the listener is Spark's")
 
-from prometheus_client import generate_latest
-
 from pipeline.config.options import SettleBatch, Settled
 from pipeline.service.watch.listener import LOG
-from pipeline.service.watch.metrics import Metrics
 from pipeline.service.watch.process import Watcher
+from tests.support.scraped import scraped
 
 START = 1_000_000
 LABELS = 'subscription="billing",topic="orders"'
-
-
-def served(metrics: Metrics) -> dict[str, float]:
-    """What a scrape gives, by name and labels."""
-    lines = generate_latest(metrics.registry).decode().splitlines()
-    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
 
 
 def batch(number: int, *subscriptions: Settled, refused: int = 0) -> SettleBatch:
@@ -37,7 +29,7 @@ def test_what_is_open_is_told_as_it_is_and_what_happened_adds_up() -> None:
     watcher = Watcher()
     watcher.settled(batch(0, Settled("orders", "billing", 50, 3, 90, {"nack": 2, "ack_timeout": 1}, 1), refused=4))
     watcher.settled(batch(1, Settled("orders", "billing", 20, 5, 30, {"nack": 2}, 0), refused=1))
-    metrics = served(watcher)
+    metrics = scraped(watcher)
     assert metrics[f"delayline_outstanding{{{LABELS}}}"] == 20
     assert metrics[f"delayline_waiting{{{LABELS}}}"] == 5
     assert metrics[f"delayline_acked_total{{{LABELS}}}"] == 120
@@ -55,7 +47,7 @@ def test_a_batch_of_settle_is_told_as_those_of_the_stages_are(caplog: pytest.Log
         watcher.settled(batch(3))
     line = json.loads(caplog.records[0].message)
     assert (line["stage"], line["batch"], line["rows"], line["version"]) == ("settle", 3, 100, 11)
-    metrics = served(watcher)
+    metrics = scraped(watcher)
     assert metrics['delayline_up{stage="settle"}'] == 1
     assert metrics['delayline_batches_total{stage="settle"}'] == 1
     assert metrics['delayline_batch_seconds_total{phase="triggerExecution",stage="settle"}'] == pytest.approx(0.3)
