@@ -14,6 +14,8 @@ from setuptools.command.build_py import build_py
 
 NAME = "delayline"
 FOLDERS = ("state", "schemas", "pipeline", "jobs", "conf")
+DATA = ("conf", "conf.grafana", "conf.prometheus")
+"""Folders of files that are no code."""
 DOORS = {
     "__init__": Path("pipeline/client/public.py"),
     "schema": Path("pipeline/client/schemadoor.py"),
@@ -78,10 +80,13 @@ class Build(build_py):
             Path(self.build_lib, NAME, "py.typed").touch()
 
 
-packages = [*find_packages(include=[pattern for name in FOLDERS for pattern in (name, f"{name}.*")]), "conf"]
+packages = [*find_packages(include=[pattern for name in FOLDERS for pattern in (name, f"{name}.*")]), *DATA]
 setup(
     packages=[f"{NAME}.{each}" for each in packages],
     package_dir={f"{NAME}.{each}": each.replace(".", "/") for each in packages},
-    package_data={f"{NAME}.conf": ["*"], f"{NAME}.jobs.web": ["templates/*", "static/*"]},
+    package_data={
+        **{f"{NAME}.{each}": ["*"] for each in DATA},
+        f"{NAME}.jobs.web": ["templates/*", "static/*"],
+    },
     cmdclass={"build_py": Build},
 )

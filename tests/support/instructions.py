@@ -123,6 +123,11 @@ INSTRUCTIONS: Mapping[str, Mapping[str, Tests]] = {
         "stop ingest and schedule, and run": "stream/test_damaged.py::"
         "test_what_is_damaged_is_made_again_by_the_commands_of_the_doctor",
         "Alert when it is not 0": _PEOPLE,
+        "Set `run.metrics_port = 9464`": "unit/service/test_watch.py::"
+        "test_metrics_are_served_and_batches_logged_while_somebody_watches",
+        "Copy the two files": "unit/config/test_alerts.py::"
+        "test_the_example_of_prometheus_reads_the_rules_and_asks_where_a_profile_serves",
+        "Choose *Dashboards*": "unit/config/test_dashboard.py::test_grafana_finds_what_it_needs",
     },
     "policies.md": {
         "`delayline policy set` and `policy unset` mend such a line": "unit/client/test_policysetting.py::"

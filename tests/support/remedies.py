@@ -37,6 +37,7 @@ _CUT = (
     f"{_REPAIRED}test_a_settle_whose_source_was_cut_begins_anew_with_subscriptions_that_are_made_anew",
     f"{_REPAIRED}test_a_settle_whose_source_was_cut_goes_on_when_all_tables_are_restored_from_one_copy",
 )
+_NAMES = "It says where to look; what is found there has rows of its own. That it fires is tested (test_alerts.py)."
 _ROOM = "soak/test_full_disk.py::test_a_disk_that_fills_up_under_the_stages_stops_them_with_one_line"
 _STORE = "smoke/test_s3.py::test_a_store_in_which_a_commit_replaces_another_is_refused"
 _CLIENT = "unit/client/test_client.py::"
@@ -287,6 +288,22 @@ LINES: Mapping[str, Tests] = {
 
 _WORKERS = "soak/test_killed_workers.py::test_killed_workers_are_replaced"
 ROWS: Mapping[str, Tests] = {
+    "`DelaylineAway`": _NAMES,
+    "`DelaylineStageDown`": _NAMES,
+    "`DelaylineStageStandsStill`": _NAMES,
+    "`DelaylineOverdue`": _NAMES,
+    "`DelaylineBehind`": _NAMES,
+    "`DelaylineLate`": _NAMES,
+    "`DelaylineSubscriptionLate`": _NAMES,
+    "`DelaylineExpiring`": _NAMES,
+    "`DelaylineSourceStandsStill`": _NAMES,
+    "`DelaylineSinkLate`": _NAMES,
+    "`DelaylineOutstanding`": _NAMES,
+    "`DelaylineRowsLost`": "stream/test_damaged.py::test_what_is_damaged_is_made_again_by_the_commands_of_the_doctor",
+    "`DelaylineRefused`": _NAMES,
+    "`DelaylineLeftOut`": _NAMES,
+    "`DelaylineDeadLetters`": _NAMES,
+    "`DelaylineNotCounted`": _NAMES,
     "jobs (`run`, or a stage under spark-submit)": "soak/test_s3.py::"
     "test_of_two_jobs_on_one_bucket_one_is_refused_and_nothing_comes_twice",
     "rounds of maintenance": _ITSELF,

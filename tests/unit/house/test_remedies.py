@@ -73,7 +73,7 @@ def rows_of_the_page() -> list[str]:
     page = PAGE.read_text(encoding="utf-8")
     part = page[: page.index("Lines of the log that are not errors:")]
     rows = [line.split(" | ")[0].removeprefix("| ") for line in part.splitlines() if line.startswith("| ")]
-    return [row for row in rows if row not in ("Error", "Two at once")]
+    return [row for row in rows if row not in ("Alert", "Error", "Two at once")]
 
 
 _VERBS = "ask|begin|check|copy|delete|do|give|install|keep|let|look|make|move|name|note|put|rebuild|remove|restart"

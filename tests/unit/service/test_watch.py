@@ -21,7 +21,7 @@ pytest.importorskip("pyspark", reason="the listener is Spark's")
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.errors import BadSetting
-from pipeline.config.options import Delivered, SettleBatch, Settled, Watching
+from pipeline.config.options import SettleBatch, Settled, Watching
 from pipeline.service.watch import process
 from pipeline.service.watch.backlog import BacklogFigures
 from pipeline.service.watch.line import Line, ProgressAggregator, Publication, percentile, span
@@ -30,7 +30,7 @@ from pipeline.service.watch.metrics import Metrics
 from pipeline.service.watch.process import Watcher, watched
 from pipeline.service.watch.progress import Progress, parse
 from tests.support.modules import ROOT
-from tests.support.scraped import scraped
+from tests.support.scraped import scraped, told_everything
 
 DOCS = ROOT / "docs" / "metrics.md"
 RECORDED: dict[str, Any] = json.loads((ROOT / "tests/support/progress.json").read_text(encoding="utf-8"))
@@ -221,19 +221,9 @@ def test_the_histogram_counts_each_delivery() -> None:
 
 def test_the_document_names_every_metric_with_type_and_labels() -> None:
     """It is what somebody writes alerts from."""
-    watcher = Watcher()
-    watcher.started("schedule")
-    watcher.progressed(batch(stage="schedule", watermark_ms=1, state_rows=1, state_bytes=1))
-    watcher.published(1, START, START, START, [Delivered("orders", "billing", 1, START, START)])
-    watcher.routed("schedule", "driver")
-    watcher.left_out("orders", "billing", "expired", 2)
-    watcher.behind("source-orders", None)
-    watcher.sink_late("orders", "billing", 0.5)
-    settled = Settled("orders", "billing", 5, 3, 90, {"nack": 2}, 1)
-    watcher.settled(SettleBatch(1, 100, START, START + 300, START, 8, 0, (settled,)))
     known = {
         family.name: (family.type, {label for sample in family.samples for label in sample.labels} - {"le"})
-        for family in watcher.registry.collect()
+        for family in told_everything().registry.collect()
     }
     rows = re.findall(r"^\| `(delayline_\w+)` \| (\w+) \| ([\w, ]*)\|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
     assert {name: (kind, set(re.findall(r"\w+", labels))) for name, kind, labels in rows} == known
