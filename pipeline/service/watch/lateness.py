@@ -1,11 +1,12 @@
 """How late deliveries were, as histograms for Prometheus: of all of them, and of each subscription."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from pipeline.config.options import Delivered
 from pipeline.service.watch.line import Publication
 
 LATE_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 3_600.0)
@@ -64,14 +65,25 @@ class SubscriptionLateness(Collector):
         """Nothing was delivered yet."""
         self._lock, self._own, self._other = Lock(), dict[Labels, Buckets](), Buckets()
 
-    def add(self, labels: Labels | None, part: Publication) -> bool:
-        """Count deliveries of a commit to a subscription; None: nobody knows which. Whether it has its own figures."""
+    def add(self, shares: Iterable[tuple[Labels, Delivered]], committed_ms: int) -> list[Labels]:
+        """Count what a commit (ms UTC) delivered to subscriptions; those of them that have figures of their own."""
+        found, others = list[Labels](), list[Delivered]()
         with self._lock:
-            if labels is not None and len(self._own) < MOST_SUBSCRIPTIONS:
-                self._own.setdefault(labels, Buckets())
-            own = None if labels is None else self._own.get(labels)
-            (own or self._other).add(part)
-            return own is not None
+            for labels, share in shares:
+                own = self._figures_of(labels)
+                if own is None:
+                    others.append(share)
+                else:
+                    own.add(_publication([share], committed_ms))
+                    found.append(labels)
+            if others:
+                self._other.add(_publication(others, committed_ms))
+        return found
+
+    def _figures_of(self, labels: Labels) -> Buckets | None:
+        if len(self._own) < MOST_SUBSCRIPTIONS and labels != OTHER:
+            return self._own.setdefault(labels, Buckets())
+        return self._own.get(labels)
 
     def remove_by_labels(self, labels: Mapping[str, str]) -> None:
         """Forget the figures of a subscription, as the metrics of the client library do."""
@@ -91,3 +103,8 @@ class SubscriptionLateness(Collector):
             for labels, own in [*self._own.items(), (OTHER, self._other)]:
                 own.put(family, *labels)
         yield family
+
+
+def _publication(shares: Sequence[Delivered], committed_ms: int) -> Publication:
+    first, last = min(each.first_due_ms for each in shares), max(each.last_due_ms for each in shares)
+    return Publication.of(sum(each.count for each in shares), first, last, committed_ms)

@@ -2,6 +2,7 @@
 
 from collections import Counter as Counts
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from threading import Lock
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -9,11 +10,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from pipeline.config.options import Delivered, SettleBatch, StageListener
 from pipeline.config.printed import printable
 from pipeline.service.watch.backlog import BacklogFigures
-from pipeline.service.watch.lateness import Lateness, SubscriptionLateness
+from pipeline.service.watch.lateness import OTHER, Lateness, SubscriptionLateness
 from pipeline.service.watch.line import Publication
 from pipeline.service.watch.progress import Progress
 
 
+@lru_cache(maxsize=4_096)
 def _names(topic: str, subscription: str) -> tuple[str, str]:
     """Values of labels: a page of metrics is read by people, too."""
     return printable(topic), printable(subscription)
@@ -135,15 +137,11 @@ class Metrics(StageListener):
         """A commit made deliveries visible."""
         self._commits.inc()
         self._delivered.inc(count)
-        whole = Publication.of(count, first_due_ms, last_due_ms, committed_ms)
-        self._lateness.add(whole)
-        if not shares:
-            self._late_by.add(None, whole)
-        for each in shares:
-            name = _names(each.topic, each.subscription)
-            part = Publication.of(each.count, each.first_due_ms, each.last_due_ms, committed_ms)
-            if self._late_by.add(name, part):
-                self._named.add(name)
+        self._lateness.add(Publication.of(count, first_due_ms, last_due_ms, committed_ms))
+        known = shares or [Delivered(*OTHER, count, first_due_ms, last_due_ms)]
+        self._named.update(
+            self._late_by.add(((_names(each.topic, each.subscription), each) for each in known), committed_ms)
+        )
 
     def settled(self, batch: SettleBatch) -> None:
         """A batch of settle ended: it refused events, and changed the figures of some subscriptions."""
