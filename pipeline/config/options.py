@@ -101,6 +101,9 @@ class StageListener:
     def routed(self, stage: str, way: str) -> None:
         """A batch with rows was worked on: in the `driver`, or by Spark for a reason (`pipeline.config.routes`)."""
 
+    def rejected(self, reason: str, count: int) -> None:
+        """Ingest rejected so many rows of the inbox, for a reason of `rejected_ingest`."""
+
     def left_out(self, topic: str, subscription: str, reason: str, count: int) -> None:
         """Dispatch left so many messages out by a policy of the subscription, for a reason of `rejected_dispatch`."""
 

@@ -241,6 +241,8 @@ class Ingest:
         if counts.accepted or counts.rejected:
             self._observe("ingest.counted", commits.number)
             say_refused(counts)
+            for reason, count in counts.reasons.items():
+                self.watch.rejected(reason, count)
             plan = self._write_messages(batch, plan, commits)
         memory = self._recall(plan)
         if commits.note(SEGMENTS) is not None:

@@ -300,6 +300,7 @@ ROWS: Mapping[str, Tests] = {
     "`DelaylineSinkLate`": _NAMES,
     "`DelaylineOutstanding`": _NAMES,
     "`DelaylineRowsLost`": "stream/test_damaged.py::test_what_is_damaged_is_made_again_by_the_commands_of_the_doctor",
+    "`DelaylineRejected`": _NAMES,
     "`DelaylineRefused`": _NAMES,
     "`DelaylineLeftOut`": _NAMES,
     "`DelaylineDeadLetters`": _NAMES,

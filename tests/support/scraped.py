@@ -28,6 +28,7 @@ def told_everything() -> Watcher:
     )
     watcher.published(1, _AT, _AT, _AT, [Delivered("orders", "billing", 1, _AT, _AT)])
     watcher.routed("schedule", "driver")
+    watcher.rejected("max_delay_exceeded", 3)
     watcher.left_out("orders", "billing", "expired", 2)
     watcher.behind("source-orders", None)
     watcher.sink_late("orders", "billing", 0.5)

@@ -63,6 +63,7 @@ class Metrics(StageListener):
             "Since when what a sink publishes next has been visible, 0 when there is nothing; NaN: nobody knows",
             *subscription,
         )
+        self._rejected = self._counter("rejected", "Rows of the inbox that ingest rejected", "reason")
         self._left_out = self._counter(
             "left_out", "Messages that dispatch left out by a policy of their subscription", *subscription, "reason"
         )
@@ -118,6 +119,10 @@ class Metrics(StageListener):
     def routed(self, stage: str, way: str) -> None:
         """A batch with rows was worked on in a way."""
         self._ways.labels(stage, way).inc()
+
+    def rejected(self, reason: str, count: int) -> None:
+        """Ingest rejected rows of the inbox."""
+        self._rejected.labels(reason).inc(count)
 
     def left_out(self, topic: str, subscription: str, reason: str, count: int) -> None:
         """Dispatch left messages out by a policy."""
