@@ -12,6 +12,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.client.insight.pending import Backlog, pending, pending_by_key
 from pipeline.client.producing.inbox import Message, send
+from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.storage.files import Files
@@ -64,6 +65,29 @@ def test_what_is_settled_is_pending_for_nobody_while_it_is_deleted_and_after(roo
     assert backlog(root) == wanted
     open_table(root, MESSAGES).delete("entry_id = 0 AND ledger_id = 1")
     assert backlog(root) == wanted
+
+
+def test_a_backlog_says_how_long_its_messages_have(root: str) -> None:
+    """By the subscription, else by its topic: dispatch leaves out what is past it."""
+    for name in ("s", "u"):
+        subscribe(root, Subscription("t", name))
+    assert backlog(root).ttl_ms is None
+    set_policy(root, "t", ttl_ms=60_000)
+    set_policy(root, "t", "u", ttl_ms=5_000, paused=True)
+    assert (backlog(root).ttl_ms, backlog(root).paused) == (60_000, False)
+    assert (backlog(root, "u").ttl_ms, backlog(root, "u").paused) == (5_000, True)
+
+
+def test_the_last_due_time_may_be_that_of_a_delivery_of_the_same_minute(root: str) -> None:
+    """No more is counted than minutes: something that came before its turn makes it up to a minute too late."""
+    subscribe(root, Subscription("t", "s"))
+    noticed(root, "s", 0)
+    rows = [message_row(1, 0, 1_000), message_row(1, 1, 61_000), message_row(1, 2, 90_000), message_row(1, 3, 130_000)]
+    put(root, MESSAGES, *rows)
+    put(root, DELIVERIES, delivery_row(rows[3]))
+    assert backlog(root).last_due == 90_000
+    put(root, DELIVERIES, delivery_row(rows[2]))
+    assert (backlog(root).count, backlog(root).last_due) == (2, 90_000)
 
 
 def test_a_due_time_is_counted_as_ingest_computes_it(root: str) -> None:
