@@ -53,7 +53,9 @@ class Metrics(StageListener):
         self._expiring = self._gauge("expiring", "Due, and past their TTL before they are handed over")
         self._next_hour = self._gauge("due_next_hour", "Pending, and due within an hour of the last count")
         self._next_due = self._gauge("next_due_seconds", "The earliest due time of what is pending, Unix time")
-        self._last_due = self._gauge("last_due_seconds", "The latest due time of what is pending, Unix time")
+        self._last_due = self._gauge(
+            "last_due_seconds", "The minute in which the last of what is pending is due, Unix time"
+        )
         self._counted = self._gauge("counted_seconds", "When what is pending was counted last, Unix time")
         for gauge in self._of_a_count:
             gauge.set(float("nan"))

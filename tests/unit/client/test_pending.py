@@ -78,18 +78,6 @@ def test_a_backlog_says_how_long_its_messages_have(root: str) -> None:
     assert (backlog(root, "u").ttl_ms, backlog(root, "u").paused) == (5_000, True)
 
 
-def test_the_last_due_time_may_be_that_of_a_delivery_of_the_same_minute(root: str) -> None:
-    """No more is counted than minutes: something that came before its turn makes it up to a minute too late."""
-    subscribe(root, Subscription("t", "s"))
-    noticed(root, "s", 0)
-    rows = [message_row(1, 0, 1_000), message_row(1, 1, 61_000), message_row(1, 2, 90_000), message_row(1, 3, 130_000)]
-    put(root, MESSAGES, *rows)
-    put(root, DELIVERIES, delivery_row(rows[3]))
-    assert backlog(root).last_due == 90_000
-    put(root, DELIVERIES, delivery_row(rows[2]))
-    assert (backlog(root).count, backlog(root).last_due) == (2, 90_000)
-
-
 def test_a_due_time_is_counted_as_ingest_computes_it(root: str) -> None:
     """Microseconds round up, the past is due at publication, and before 1970 is 1970: both sides must agree."""
     subscribe(root, Subscription("t", "s"))
