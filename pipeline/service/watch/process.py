@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 from prometheus_client import start_http_server
 from pyspark.sql import SparkSession
 
-from pipeline.client.insight.pending import pending
+from pipeline.client.insight.pendingfollower import PendingFollower
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.errors import BadSetting, PipelineError
 from pipeline.config.options import Delivered, SettleBatch, Watching
@@ -186,13 +186,13 @@ def _forget(root: str, watcher: Watcher, ended: Event) -> None:
 
 
 def _count(root: str, watcher: Watcher, ended: Event) -> None:
-    """Count, and pause in proportion: counting reads columns of whole tables, on cores that the stages need."""
-    pause = _COUNT_S
+    """Count, and pause in proportion: it takes cores that the stages need. The first time reads whole columns."""
+    pause, follower = _COUNT_S, PendingFollower(root)
     while not ended.wait(pause):
         begun = monotonic_ms()
         try:
             now = wall_ms()
-            watcher.waiting(BacklogFigures.of(pending(root).backlogs, now))
+            watcher.waiting(BacklogFigures.of(follower.look().backlogs, now))
         except _ERRORS as error:
             LOG.warning("what is pending was not counted: %s", error)
         pause = max(_COUNT_S, (monotonic_ms() - begun) / 1_000 / _COUNT_SHARE)
