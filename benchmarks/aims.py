@@ -357,6 +357,7 @@ _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "control": aims_control.lines,
     "commanding": aims_control.commanded,
     "page": aims_page.lines,
+    "forecast": aims_control.foretold,
     "space": aims_control.freed,
     "cluster": _cluster,
     "kafka": _kafka,

@@ -45,7 +45,7 @@ from state.units import Ms
 PER_FILE, PER_LEDGER, SHARES = 500_000, 50_000, 20
 TOPIC, SUBSCRIPTION = "flights", "mail"
 WHERE = "properties['airline'] = 'A7'"
-_START_MS, _WEEK_MS = 1_900_000_000_000, 7 * 86_400_000
+START_MS, _WEEK_MS = 1_900_000_000_000, 7 * 86_400_000
 
 
 def fill(root: str, count: int) -> None:
@@ -64,7 +64,7 @@ def fill(root: str, count: int) -> None:
 def messages(draw: np.random.Generator, first: int, count: int) -> pa.Table:
     """Messages of one batch, numbered by due time as ingest does."""
     schema, place = arrow_schema(MESSAGES.columns), np.arange(count)
-    due = np.sort(_START_MS + draw.integers(0, _WEEK_MS, count)) * 1_000
+    due = np.sort(START_MS + draw.integers(0, _WEEK_MS, count)) * 1_000
     airlines = [[("airline", f"A{each}")] for each in draw.integers(0, SHARES, count).tolist()]
     columns = {
         "topic": pa.repeat(TOPIC, count),
@@ -72,7 +72,7 @@ def messages(draw: np.random.Generator, first: int, count: int) -> pa.Table:
         "entry_id": pa.array((first + place) % PER_LEDGER),
         "message_key": pa.array([f"flight-{first + each}" for each in place.tolist()]),
         "properties": pa.array(airlines, schema.field("properties").type),
-        "publish_time": pa.array(np.full(count, (_START_MS - 1) * 1_000)),
+        "publish_time": pa.array(np.full(count, (START_MS - 1) * 1_000)),
         "deliver_at": pa.array(due),
         "due_time": pa.array(due),
         "parked": pa.repeat(pa.scalar(value=True), count),
@@ -156,7 +156,7 @@ def stages_of(root: str) -> Stages:
 
     def step() -> int:
         held = 0
-        while settle.step(Ms(_START_MS), patient=False):
+        while settle.step(Ms(START_MS), patient=False):
             held = sum(each.outstanding.counts.waiting for each in settle._opened.values())  # noqa: SLF001 - to count
         return held
 

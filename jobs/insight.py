@@ -61,6 +61,54 @@ def pending(
 
 
 @app.command(panel=LOOK)
+def forecast(  # noqa: PLR0913 - a parameter is an option
+    warehouse: Warehouse,
+    topic: AnyTopic = None,
+    subscription: AnySubscription = None,
+    *,
+    by: Annotated[By, typer.Option("--group-by", help="What is told together; not key.")] = By.SUBSCRIPTION,
+    hours: Annotated[
+        int | None, typer.Option("--hours", min=1, max=8_784, help="For so many hours from now on.", show_default="24")
+    ] = None,
+    until: Annotated[datetime | None, options.time("--until", "Or until then")] = None,
+    late_than: Annotated[int, options.duration("--late-than", "What comes later than that is late", "5s")] = 5_000,
+    max_rate: Annotated[
+        int | None,
+        typer.Option("--max-rate", metavar="N", min=1, max=10_000_000, help="What if they had this rate (a second)."),
+    ] = None,
+    pause: Annotated[int | None, options.duration("--pause", "What if they were paused for so long")] = None,
+    outage: Annotated[int | None, options.duration("--outage", "What if no job ran for so long")] = None,
+    at: Annotated[datetime | None, options.time("--at", "When that begins; now, if nothing is said")] = None,
+    add: Annotated[
+        Path | None,
+        typer.Option("--add", help="What if these came, too: due_time, count, topic."),
+    ] = None,
+    picture: Annotated[Path | None, typer.Option("--picture", help="Draw it, too, as PNG or SVG.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what will be due in each minute, what will come, what will wait, and how late; and what if."""
+    if by is By.KEY:
+        raise typer.BadParameter("--group-by is subscription, topic or minute: what waits is not told by key")
+    if hours is not None and until is not None:
+        raise typer.BadParameter("--hours and --until exclude each other")
+    if at is not None and max_rate is pause is outage is None:
+        raise typer.BadParameter("--at says when --max-rate, --pause or --outage begins: say one of them")
+    from jobs.commands import forecast as command
+    from jobs.commands.names import check_names
+
+    check_names(warehouse, topic, subscription)
+    if picture is not None:
+        command.check_picture(picture)
+    asked = command.Asked(hours or 24, until, late_than, at, max_rate, pause, outage, add)
+    found = command.look(warehouse, topic, subscription, asked)
+    if picture is not None:
+        command.draw(found, picture)
+    found = found if by is By.SUBSCRIPTION else found.by_topic if by is By.TOPIC else found.in_all
+    for line in command.as_json(found) if as_json else command.report(found, every_minute=by is By.MINUTE):
+        echo(line)
+
+
+@app.command(panel=LOOK)
 def status(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
     """Tell how it stands: the job, what waits, subscriptions, what was rejected, and what the doctor says."""
     from jobs.commands import status as command

@@ -22,12 +22,13 @@ class ExtraMissing(PipelineError):
         self.module, self.extras = module, extras
 
 
-def need(*extras: str) -> None:
-    """See that extras are installed, without loading them.
+def need(*extras: str, only: str | None = None) -> None:
+    """See that extras are installed, without loading them; or only one module of theirs.
 
     Raises:
         ExtraMissing: they are not.
     """
-    missing = [(module, extra) for extra in extras for module in EXTRAS[extra] if find_spec(module) is None]
+    wanted = ((module, extra) for extra in extras for module in EXTRAS[extra] if only in (None, module))
+    missing = [(module, extra) for module, extra in wanted if find_spec(module) is None]
     if missing:
         raise ExtraMissing(missing[0][0], list(dict.fromkeys(extra for _, extra in missing)))

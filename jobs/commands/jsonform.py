@@ -21,14 +21,18 @@ TIMES = {
     "first_due": "first_due",
     "first_due_ms": "first_due",
     "first_then": "first_then",
+    "gone_at": "gone_at",
     "last_due": "last_due",
     "last_due_ms": "last_due",
     "last_then": "last_then",
+    "minute": "minute",
+    "missed_at": "missed_at",
     "next_due": "next_due",
     "oldest_due": "oldest_due",
     "published": "publish_time",
     "seen_ms": "seen_at",
     "settled_ms": "settled_at",
+    "worst_minute": "worst_minute",
 }
 """Fields that hold an instant, in ms UTC or as a datetime, and their names in JSON."""
 POSITIONS = ("oldest", "position")

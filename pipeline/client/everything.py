@@ -48,7 +48,10 @@ from pipeline.client.exceptions import (
     Timeout,
     TopicNotFound,
 )
+from pipeline.client.insight.departures import Outage, Pause, Rate
 from pipeline.client.insight.facts import Step
+from pipeline.client.insight.forecast import Forecast, SubscriptionForecast
+from pipeline.client.insight.forecasting import forecast
 from pipeline.client.insight.pending import Backlog, KeyBacklog, Pending, pending, pending_by_key
 from pipeline.client.insight.pendingrows import pending_rows
 from pipeline.client.insight.topics import TopicState, topics

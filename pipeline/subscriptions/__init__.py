@@ -16,6 +16,7 @@ __all__ = [
     "markers",
     "policies",
     "policytable",
+    "rates",
     "records",
     "registry",
     "settled",

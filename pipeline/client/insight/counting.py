@@ -31,7 +31,7 @@ from pipeline.client.insight.asof import CountingRule, at_instant, at_present
 from pipeline.client.subscribing.lives import lives_of
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.client.tables.relations import longs_table, relation, table_of
-from pipeline.delta.deltars import open_table, query
+from pipeline.delta.deltars import instant, open_table, query
 from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.settled import SettledMark, read_mark
@@ -52,7 +52,7 @@ _ACCEPTED = """
     SELECT s.listener, m.message_key, m.due_ms, 1 AS change
     FROM (
         SELECT topic, ledger_id, entry_id, message_key, publish_time, arrow_cast(due_time, 'Int64') / 1000 AS due_ms
-        FROM messages
+        FROM messages WHERE {near}
     ) m
     JOIN ({listeners}) s ON m.topic = s.topic AND m.ledger_id >= s.first_ledger {less}
     WHERE {sent} AND m.ledger_id >= {from_ledger} AND (m.ledger_id > s.first_ledger OR m.entry_id >= s.first_entry)
@@ -101,11 +101,14 @@ class Portion:
         from_ledger: messages from this ledger on.
         fresh: these rows of `deliveries`, with times as numbers; None: all.
         moved: whether what commands gave another due time is counted, too, and nothing else; None: with all else.
+        due_before: messages that were due before this time when they were accepted, ms UTC, so that files with later
+            ones are passed over. Other changes are there all the same. None: all.
     """
 
     from_ledger: int = 0
     fresh: pa.Table | None = None
     moved: bool | None = None
+    due_before: int | None = None
 
 
 WHOLE = Portion()
@@ -199,7 +202,8 @@ class Counted:
         less = {each: "" if withdrawn is None else _LESS.format(withdrawn=withdrawn, rows=each) for each in "md"}
         same = {"listeners": listeners, "less": less["d"], "due": _DUE.format(**micros)}
         change, counts = (text.format(**mark) for text in (self.rule.change, self.rule.counts))
-        accepted = {"less": less["m"], "sent": self.rule.sent, "from_ledger": portion.from_ledger}
+        near = "TRUE" if portion.due_before is None else f"due_time < {instant(portion.due_before)}"
+        accepted = {"less": less["m"], "sent": self.rule.sent, "from_ledger": portion.from_ledger, "near": near}
         text = _ACCEPTED.format(listeners=listeners, **accepted, **mark)
         if rows is not None:
             text += _DELIVERED.format(rows=rows, change=change, counts=counts, **same)

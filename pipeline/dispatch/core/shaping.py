@@ -8,14 +8,11 @@ from dataclasses import dataclass, field, replace
 from pipeline.dispatch.core.holding import Allowance, Share, Who
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.rates import EXPIRY_MS, QUANTUM_MS, budget_of, used_by
 from state.units import Ms
 
-QUANTUM_MS = 500
-"""What a rate allows is taken so often."""
 AHEAD_MS = 2_000
 """A guard is evaluated so long before a message is due, at most."""
-EXPIRY_MS = 10_000
-"""What is held and has expired goes when the first of it has done so for so long, if no batch takes it before."""
 LONGEST_MS = 5_000
 """A rate makes up for no more time than this, when dispatch stood still while something waited (live)."""
 SPARE, GUARDED_SPARE = 10_000, 100
@@ -46,7 +43,7 @@ class Pacing:
         """How many messages may be handed over at a time (ms UTC), with so many a second."""
         if name not in self._begun or now - self._taken.get(name, now - QUANTUM_MS) < QUANTUM_MS:
             return 0
-        return max(0, int((now - self._since(name, rate, now)) * rate // 1_000))
+        return budget_of(self._since(name, rate, now), rate, now)
 
     def follow(
         self, shapings: Mapping[Name, Policies], waiting: Mapping[Who, Share], now: Ms, failing: Collection[Name] = ()
@@ -68,7 +65,7 @@ class Pacing:
     def took(self, counts: Mapping[Name, tuple[int, int]], now: Ms) -> None:
         """So many messages of a rate (the second number) were handed over, by name, at a time (ms UTC)."""
         for name, (count, rate) in counts.items():
-            self._begun[name] = self._since(name, rate, now) + count * 1_000 / rate
+            self._begun[name] = self._since(name, rate, now) + used_by(count, rate)
             self._taken[name] = now
 
     def _since(self, name: Name, rate: int, now: Ms) -> float:

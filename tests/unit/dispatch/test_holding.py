@@ -24,9 +24,10 @@ from pipeline.dispatch.core.holding import (
     rows_of_subscriptions,
     split_by_allowance,
 )
-from pipeline.dispatch.core.shaping import QUANTUM_MS, Pacing, allowances, is_open
+from pipeline.dispatch.core.shaping import Pacing, allowances, is_open
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.rates import QUANTUM_MS
 from schemas import REDELIVERY
 from state.units import EPOCH, Ms
 

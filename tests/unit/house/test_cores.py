@@ -11,10 +11,11 @@ from tests.unit.house.test_rooms import comes_to_load
 
 CORES = ("pipeline.dispatch.core", "pipeline.ingest.core", "pipeline.settle.core")
 VALUES = (
-    *(f"pipeline.subscriptions.{name}" for name in ("incarnations", "lines", "policies", "policytable", "records")),
+    *(f"pipeline.subscriptions.{name}" for name in ("incarnations", "lines", "policies", "policytable")),
+    *(f"pipeline.subscriptions.{name}" for name in ("rates", "records")),
     *(f"pipeline.config.{name}" for name in ("errors", "settings")),
 )
-"""Plain records that all rooms share."""
+"""Plain records and rules that all rooms share."""
 ARRAYS = ("numpy", "pyarrow", "pyroaring")
 ALLOWED = (*ARRAYS, "state", "schemas", "pipeline.storage.arrays", "pipeline.storage.texts", *VALUES, *CORES)
 OUTSIDE = {
