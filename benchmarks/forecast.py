@@ -38,7 +38,8 @@ _SPARE = 1.25
 def _load(count: int) -> DueLoad:
     """So many messages in each bucket of a day, as evenly as whole numbers allow."""
     due = np.arange(START_MS, _HORIZON.end, _BUCKET_MS)
-    return DueLoad(due, np.diff(np.linspace(0, count, len(due) + 1).astype(np.int64)))
+    ends = np.linspace(0, count, len(due) + 1).astype(np.int64)
+    return DueLoad(due, ends[1:] - ends[:-1])
 
 
 def _core(count: int) -> int:
