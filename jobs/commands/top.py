@@ -15,7 +15,7 @@ from jobs.commands.durations import spell
 from jobs.commands.status import report
 from jobs.terminal import echo
 from pipeline.config.printed import printable
-from pipeline.insight.load import DueLoad
+from pipeline.insight.duecounts import DueCounts
 from pipeline.insight.overview import Overview, OverviewFollower
 
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -53,16 +53,16 @@ def lines(seen: Overview) -> Iterator[str]:
     yield from in_columns(_HEADS, list(_rows(seen)))
 
 
-def bars(load: DueLoad) -> str:
+def bars(load: DueCounts) -> str:
     """What is due in each span as a row of bars, the highest of which is full."""
     most = max(load.counts, default=0)
     return "".join(_BARS[-(-each * 8 // most)] if most else _BARS[0] for each in load.counts)
 
 
-def _days(load: DueLoad) -> DueLoad:
+def _days(load: DueCounts) -> DueCounts:
     """A week by six hours, as wide as a terminal may be."""
     parts = [sum(load.counts[at : at + 6]) for at in range(0, len(load.counts), 6)]
-    return DueLoad(load.begin, 6 * load.span_ms, tuple(parts))
+    return DueCounts(load.begin, 6 * load.span_ms, tuple(parts))
 
 
 def _rows(seen: Overview) -> Iterator[list[str]]:

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from jobs.commands.durations import BadText, spell
 from jobs.commands.failures import explain
 from jobs.web.actions import ACTIONS, Action
-from jobs.web.charts import due_chart
+from jobs.web.charts import due_chart, minutes_chart
 from jobs.web.guard import COOKIE, HEADERS, Guard
 from jobs.web.screens import SCREENS, Answer, Screen, Site
 from pipeline.config.printed import printable
@@ -64,7 +64,11 @@ def templates(base: str = "") -> Environment:
     loader = FileSystemLoader(HERE / "templates")
     found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     found.filters |= {"time": iso_text, "spell": spell, "number": _number, "place": _place, "shown": printable}
-    found.globals |= {"url": lambda path, **query: url(base, path, **query), "due_chart": due_chart}
+    found.globals |= {
+        "url": lambda path, **query: url(base, path, **query),
+        "due_chart": due_chart,
+        "minutes_chart": minutes_chart,
+    }
     return found
 
 

@@ -8,14 +8,17 @@ from html import escape
 from markupsafe import Markup
 
 from pipeline.config.spelling import iso_text
-from pipeline.insight.load import DueLoad
+from pipeline.insight.duecounts import DueCounts
+from pipeline.storage.arrays import IntArray
 
 _WIDTH, _HEIGHT, _FOOT = 720, 120, 18
+_BARS = 96
+"""So many can be told apart."""
 _MARKS = 6
 """So many times stand below the bars."""
 
 
-def due_chart(load: DueLoad, name: str, title: str) -> Markup:
+def due_chart(load: DueCounts, name: str, title: str) -> Markup:
     """How many messages are due in each span.
 
     Args:
@@ -25,6 +28,23 @@ def due_chart(load: DueLoad, name: str, title: str) -> Markup:
     """
     marks = [iso_text(at, "minutes") for at in load.starts]
     return bars(load.counts, marks, name, title)
+
+
+def minutes_chart(minutes: IntArray, values: IntArray, name: str, title: str, *, at_end: bool = False) -> Markup:
+    """Messages of minutes that follow each other, in as many bars as can be told apart.
+
+    Args:
+        minutes: their starts, ms UTC, shape (n,).
+        values: messages of each, shape (n,).
+        name: names the picture within its page.
+        title: what it shows.
+        at_end: a bar is what there is at the end of its span, and not the sum.
+    """
+    step = -(-len(minutes) // _BARS)
+    starts = range(0, len(minutes), step)
+    shown = [values[at : at + step] for at in starts]
+    heights = [int(each[-1] if at_end else each.sum()) for each in shown]
+    return bars(heights, [iso_text(int(minutes[at]), "minutes") for at in starts], name, title)
 
 
 def bars(values: Sequence[int], marks: Sequence[str], name: str, title: str) -> Markup:

@@ -8,16 +8,18 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from jobs.commands import sinks, sources
 from jobs.commands.deadletters import topic_of
-from jobs.commands.durations import BadText
+from jobs.commands.durations import BadText, duration_ms
+from jobs.commands.forecast import Asked, look
 from jobs.commands.times import instant
 from jobs.commands.tracing import state_words, step_words
 from jobs.commands.values import position
 from pipeline.client.commanding.outcomes import outcomes
 from pipeline.client.insight.facts import payloads
+from pipeline.client.insight.forecast import together
 from pipeline.client.insight.pendingrows import pending_rows
 from pipeline.client.insight.topics import topics
 from pipeline.client.insight.trace import Trace, trace
@@ -69,6 +71,7 @@ class Answer:
 
 
 Query = Mapping[str, str]
+T = TypeVar("T")
 Screen = Callable[[Site, Query], Answer]
 
 
@@ -161,6 +164,39 @@ def letters(site: Site, _query: Query) -> Answer:
     return Answer("letters.html", {"title": "Dead letters", "live": True, "found": found})
 
 
+def forecast(site: Site, query: Query) -> Answer:
+    """What will be due, come and wait, under what is set now and what if."""
+    asked = Asked(
+        hours=whole(query, "hours", 24, (1, 24 * 366)),
+        until=None,
+        late_than=duration_ms(query.get("late_than") or "5s"),
+        at=instant(query["at"]) if query.get("at") else None,
+        max_rate=whole(query, "max_rate", None, (1, 10_000_000)),
+        pause=duration_ms(query["pause"]) if query.get("pause") else None,
+        outage=duration_ms(query["outage"]) if query.get("outage") else None,
+        add=None,
+    )
+    found = look(site.root, query.get("topic") or None, query.get("subscription") or None, asked)
+    total = together(found.subscriptions) if found.subscriptions else None
+    names = ("topic", "subscription", "hours", "late_than", "at", "max_rate", "pause", "outage")
+    values = {"found": found, "total": total, "asked": {name: query.get(name, "") for name in names}}
+    return Answer("forecast.html", {"title": "Forecast", "live": False, **values})
+
+
+def whole(query: Query, name: str, usual: T, span: tuple[int, int]) -> int | T:
+    """A whole number of a form.
+
+    Raises:
+        BadText: it is none, or not within the span.
+    """
+    text = query.get(name, "").strip()
+    if not text:
+        return usual
+    if not text.isdecimal() or not span[0] <= int(text) <= span[1]:
+        raise BadText(text, f"a whole number in {span[0]}..{span[1]:,}")
+    return int(text)
+
+
 def system(site: Site, _query: Query) -> Answer:
     """Stages, tables, consumers, sinks and sources, and all that the doctor says."""
     found = _seen(site)
@@ -177,6 +213,7 @@ SCREENS: dict[str, Screen] = {
     "/message": message,
     "/commands": commands,
     "/dead-letters": letters,
+    "/forecast": forecast,
     "/system": system,
 }
 

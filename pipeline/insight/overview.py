@@ -15,8 +15,8 @@ from pipeline.client.insight.standing import Standing, standings
 from pipeline.client.tables.job import Job, job_of
 from pipeline.config.settings import HOUR_MS, MINUTE_MS
 from pipeline.doctor.examine import Report, examine
+from pipeline.insight.duecounts import DueCounts, by_minute, due_counts
 from pipeline.insight.lateness import Lateness, lateness
-from pipeline.insight.load import DueLoad, by_minute, due_load
 
 T = TypeVar("T")
 _MINUTES, _HOURS = 60, 7 * 24
@@ -48,8 +48,8 @@ class Overview:
     standings: Sequence[Standing]
     pending: Pending
     found: Report
-    hour: DueLoad
-    week: DueLoad
+    hour: DueCounts
+    week: DueCounts
     last_due: int | None
     overdue: int
     late: Lateness
@@ -142,8 +142,8 @@ def overview(root: str, now_ms: int, pending: Pending, found: Report, late: Late
         standings=standings(root),
         pending=pending,
         found=found,
-        hour=due_load(minutes, now_ms, MINUTE_MS, _MINUTES),
-        week=due_load(minutes, now_ms, HOUR_MS, _HOURS),
+        hour=due_counts(minutes, now_ms, MINUTE_MS, _MINUTES),
+        week=due_counts(minutes, now_ms, HOUR_MS, _HOURS),
         last_due=max(minutes, default=None),
         overdue=sum(count for at, count in minutes.items() if at < this_minute),
         late=late,

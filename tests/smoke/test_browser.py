@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; Debian: a
 SIZES = {"desk": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 SCREENS = (
     "/", "/subscriptions", "/subscription?topic=orders&subscription=mail", "/messages?topic=orders&key=k1",
-    "/message?topic=orders&key=k1", "/commands", "/dead-letters", "/system",
+    "/message?topic=orders&key=k1", "/forecast", "/commands", "/dead-letters", "/system",
 )  # fmt: skip
 WAITS_MS = 30_000
 

@@ -131,6 +131,18 @@ def test_a_subscription_is_paused_given_a_rate_and_begun_anew(
     assert pending(world.root, "orders", "night").backlogs[0].count == 0
 
 
+def test_it_foresees_what_comes_and_what_if(world: VirtualWarehouse, client: Client, visitor: Visitor) -> None:
+    """What `forecast` tells; a pause lets all of it wait."""
+    sent(client, world, "foreseen", 3)
+    foreseen = visitor.get("/forecast", topic="orders", subscription="audit", hours=2)
+    count = sum(each.count for each in pending(world.root, "orders", "audit").backlogs)
+    assert f"orders audit {count} {count} 0 0 " in foreseen.words
+    paused = visitor.get("/forecast", topic="orders", subscription="audit", hours=2, pause="3h")
+    assert f"orders audit {count} 0 0 {count} " in paused.words
+    assert visitor.get("/forecast", hours="many").status == 400
+    assert visitor.get("/forecast", max_rate="0").status == 400
+
+
 def test_dead_letters_are_put_back(world: VirtualWarehouse, client: Client, visitor: Visitor) -> None:
     """Their page says how many there are, and why."""
     client.set_policies("orders", "mail", max_redeliveries=0)

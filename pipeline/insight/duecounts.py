@@ -10,7 +10,7 @@ from pipeline.client.insight.pending import Backlog
 
 
 @dataclass(frozen=True)
-class DueLoad:
+class DueCounts:
     """How many messages are due in spans that follow each other.
 
     Attributes:
@@ -42,7 +42,7 @@ def by_minute(backlogs: Iterable[Backlog]) -> Counter[int]:
     return found
 
 
-def due_load(minutes: Mapping[int, int], now_ms: int, span_ms: int, spans: int) -> DueLoad:
+def due_counts(minutes: Mapping[int, int], now_ms: int, span_ms: int, spans: int) -> DueCounts:
     """What is due from the span of a time on; what is overdue is in none.
 
     Args:
@@ -57,4 +57,4 @@ def due_load(minutes: Mapping[int, int], now_ms: int, span_ms: int, spans: int) 
         number = (at - begin) // span_ms
         if 0 <= number < spans:
             counts[number] += count
-    return DueLoad(begin, span_ms, tuple(counts))
+    return DueCounts(begin, span_ms, tuple(counts))
