@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from jobs.web.actions import ACTIONS, Action
 from jobs.web.charts import due_chart, minutes_chart
 from jobs.web.guard import COOKIE, HEADERS, Guard
 from jobs.web.screens import SCREENS, Answer, Screen, Site
+from pipeline.client.clock import clock_of
 from pipeline.config.printed import printable
 from pipeline.config.spelling import iso_text
 from pipeline.insight.overview import OverviewFollower
@@ -178,7 +178,7 @@ class _Page:
             site=self._site,
             path=request.url.path,
             secret=self._guard.secret,
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=clock_of(self._site.root).wall(),
             **values,
         )
         return HTMLResponse(text.encode(errors="replace"), status)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -17,6 +16,7 @@ from jobs.commands.forecast import Asked, look
 from jobs.commands.times import instant
 from jobs.commands.tracing import state_words, step_words
 from jobs.commands.values import position
+from pipeline.client.clock import clock_of
 from pipeline.client.commanding.outcomes import outcomes
 from pipeline.client.insight.facts import payloads
 from pipeline.client.insight.forecast import together
@@ -220,7 +220,7 @@ SCREENS: dict[str, Screen] = {
 
 def _seen(site: Site) -> Overview:
     """How the warehouse stands now."""
-    return site.follower.look(time.time_ns() // 1_000_000)
+    return site.follower.look(clock_of(site.root).wall())
 
 
 def _asked(query: Query) -> dict[str, str]:
