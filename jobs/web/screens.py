@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from jobs.commands import sinks, sources
-from jobs.commands.deadletters import topic_of
+from jobs.commands.deadletters import topic_of as letters_topic
 from jobs.commands.durations import BadText, duration_ms
 from jobs.commands.forecast import Asked, look
 from jobs.commands.times import instant
@@ -27,11 +27,14 @@ from pipeline.client.subscribing.deadletters import dead_letters
 from pipeline.client.subscribing.lines import history
 from pipeline.client.subscribing.subscriptions import registered, subscriptions
 from pipeline.config.printed import printable
+from pipeline.config.settings import MINUTE_MS
 from pipeline.config.spelling import iso_text
 from pipeline.delta.deltars import instant as sql_time
 from pipeline.delta.deltars import open_table, quoted
+from pipeline.insight.duecounts import by_minute
 from pipeline.insight.overview import Overview, OverviewFollower
 from pipeline.storage.arrays import python_rows
+from pipeline.subscriptions.policies import topic_of
 from schemas import SUBSCRIPTIONS
 
 _ROWS, _LETTERS, _COUNTED, _COMMANDS, _HISTORIES = 100, 50, 10_000, 50, 20
@@ -104,10 +107,27 @@ def messages(site: Site, query: Query) -> Answer:
     """What waits, by topic, subscription, key, condition and due time."""
     topic, name = query.get("topic") or None, query.get("subscription") or None
     where = condition(query)
-    rows = python_rows(pending_rows(site.root, topic, name, where=where, limit=_ROWS + 1))
+    cut = _cut(site, topic, name) if where == "true" else None
+    near = where if cut is None else f"due_time < {sql_time(cut)}"
+    rows = python_rows(pending_rows(site.root, topic, name, where=near, limit=_ROWS + 1))
     values: dict[str, Any] = {"rows": rows[:_ROWS], "more": len(rows) > _ROWS, "where": where, "asked": _asked(query)}
     values["topics"] = sorted({each.topic for each in subscriptions(site.root)})
     return Answer("messages.html", {"title": "Messages", "live": False, **values})
+
+
+def _cut(site: Site, topic: str | None, name: str | None) -> int | None:
+    """A time, ms UTC, before which more is due than is shown; None: there is not so much.
+
+    Without it the positions of all that waits would be held to find those that are due first.
+    """
+    whose = (each for each in _seen(site).pending.backlogs if name in (None, each.subscription))
+    minutes = by_minute(each for each in whose if topic in (None, each.topic, topic_of(each.topic)))
+    total = 0
+    for minute in sorted(minutes):
+        total += minutes[minute]
+        if total > _ROWS:
+            return minute + MINUTE_MS
+    return None
 
 
 def condition(query: Query) -> str:
@@ -157,7 +177,7 @@ def letters(site: Site, _query: Query) -> Answer:
     found = []
     for line in subscriptions(site.root):
         if line.policies.max_redeliveries is not None:
-            topic = topic_of(site.root, *line.named)
+            topic = letters_topic(site.root, *line.named)
             some = list(islice(dead_letters(site.root, topic, origin=line.named), _COUNTED))
             if some:
                 found.append((line, topic, len(some), len(some) == _COUNTED, some[:_LETTERS]))

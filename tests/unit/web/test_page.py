@@ -68,6 +68,22 @@ def test_the_numbers_of_the_page_are_those_of_the_tables(
     assert all(visitor.get(path).status == 200 for path in SCREENS if path not in ("/subscription", "/message"))
 
 
+def test_of_very_many_those_that_are_due_first_are_shown(
+    world: VirtualWarehouse, client: Client, visitor: Visitor
+) -> None:
+    """And that there are more."""
+    producer = client.create_producer("many")
+    client.subscribe("many", "one", ConsumerType.Shared, initial_position=InitialPosition.Earliest)
+    for number in range(105):
+        producer.send(b"", partition_key=f"m{number}", deliver_after=timedelta(minutes=200 - number))
+    world.run_until_idle()
+    shown = visitor.get("/messages", topic="many").words
+    assert shown.count(" one m") == 100
+    assert "m104" in shown
+    assert "m4 " not in shown
+    assert "There are more" in shown
+
+
 def test_what_matches_is_cancelled_after_a_look_and_taken_back(
     world: VirtualWarehouse, client: Client, visitor: Visitor
 ) -> None:
