@@ -4,6 +4,7 @@ __all__ = [
     "checkpoints",
     "claims",
     "conditions",
+    "copying",
     "deltars",
     "logs",
     "properties",

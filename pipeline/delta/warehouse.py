@@ -204,6 +204,13 @@ def frame_of(
     return warehouse.spark.createDataFrame(few).coalesce(1)
 
 
+def rows_here(warehouse: Warehouse, table: Table, columns: Sequence[str], most: int) -> pa.Table:
+    """Columns of all rows of a table, in this process; by Spark when they are more than `most`, or many."""
+    files, path = warehouse.files, warehouse.path(table)
+    few = _few(files, path, table, columns, "true", newest(files, path), min(most, _MOST_ROWS)) if most else None
+    return warehouse.read(table).select(*columns).toArrow() if few is None else few
+
+
 def _few(
     files: Files, path: str, table: Table, columns: Sequence[str], where: str, version: int, most: int
 ) -> pa.Table | None:

@@ -22,7 +22,7 @@ from pipeline.config.settings import FIRST_INSTANT_MS, MINUTE_MS, Settings
 from pipeline.config.stages import DISPATCH
 from pipeline.delta.checkpoints import EVERYTHING_BEFORE, Offset
 from pipeline.delta.logs.entries import Commit, newest, oldest
-from pipeline.delta.warehouse import Warehouse, ask, frame_of
+from pipeline.delta.warehouse import Warehouse, ask, frame_of, rows_here
 from pipeline.delta.writing.oncewriter import Sink, last_commit
 from pipeline.dispatch.backlog import Backlog, BacklogChange, as_held, finish, hidden_since, taken_since
 from pipeline.dispatch.core.holding import in_order
@@ -175,7 +175,9 @@ def restore(warehouse: Warehouse, settings: Settings) -> None:
         work.look(held, RestoreScope.back_to(last.source, last.owner, last.batch, held.since_ms, {}))
 
 
-def restore_all(warehouse: Warehouse, settings: Settings, furthest: Commit | None = None) -> Offset:
+def restore_all(
+    warehouse: Warehouse, settings: Settings, furthest: Commit | None = None, *, whole: bool = False
+) -> Offset:
     """Find what was prepared and is gone, for a new checkpoint, which begins where dispatch ended.
 
     That may be so, too, when notes are gone with the old checkpoint.
@@ -188,6 +190,7 @@ def restore_all(warehouse: Warehouse, settings: Settings, furthest: Commit | Non
         settings: of the job.
         furthest: the furthest commit by which dispatch held something, or left all of a batch out. When no note and no
             delivery goes as far, a note may be gone of what was prepared before it.
+        whole: tables and notes are known to be of one instant. Then nothing is looked for while no file is gone.
 
     Returns:
         The place in `redelivery` up to which all is visible, held, refused or prepared.
@@ -206,6 +209,9 @@ def restore_all(warehouse: Warehouse, settings: Settings, furthest: Commit | Non
         if not held.whole:
             work.forget(held)
         return NOWHERE
+    if whole and held.whole:
+        # What was cut was taken. Batches that handed nothing over are looked at again.
+        return (oldest(files, redelivery), EVERYTHING_BEFORE) if cut else upto
     upto = (newest(files, redelivery) + 1, EVERYTHING_BEFORE) if cut else upto
     if work.deliveries.last is None:
         work.look(held, RestoreScope.back_to(upto, owner, batch, FIRST_INSTANT_MS, {}))
@@ -225,8 +231,7 @@ def holds_refused(warehouse: Warehouse, refused: Commit, begin: Offset, most: in
     """
     if not newest(warehouse.files, warehouse.path(HELD)):
         return False
-    rows = frame_of(warehouse, HELD, REDELIVERY.columns.names, most=most)
-    held = rows.toArrow().cast(arrow_schema(REDELIVERY.columns))
+    held = rows_here(warehouse, HELD, REDELIVERY.columns.names, most).cast(arrow_schema(REDELIVERY.columns))
     _, gone = said(warehouse, refused.owner, refused.batch, begin).split_withdrawn(held)
     return bool(gone.num_rows)
 

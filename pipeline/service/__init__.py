@@ -2,6 +2,7 @@
 
 __all__ = [
     "clock",
+    "clone",
     "lockstep",
     "outages",
     "process",

@@ -1,15 +1,18 @@
 """Rebuild: a stage goes on from what the tables say, on a new checkpoint, as if nothing had happened.
 
 One batch job, with the stage stopped (and ingest, for the schedule). It finishes a batch that was torn apart, says
-where the new checkpoint begins (`Origin`), and moves the old one aside. Killed anywhere, it is called again.
+where the new checkpoint begins (`Origin`), and moves the old one aside. Killed anywhere, it is called again. A
+warehouse without a session is rebuilt in this process.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-
+from pipeline.config.lazyspark import F
 from pipeline.config.options import Options, nobody
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE
 from pipeline.delta.checkpoints import EVERYTHING_BEFORE, ORIGIN, Origin
@@ -20,7 +23,7 @@ from pipeline.delta.writing.batchcommits import last_commits
 from pipeline.delta.writing.oncewriter import Sink, last_commit
 from pipeline.dispatch.release_spark import positions
 from pipeline.schedule import stage as schedule
-from pipeline.service import takeover
+from pipeline.service import pending_local, takeover
 from pipeline.service.clock import given
 from pipeline.settle.stage import Settle
 from pipeline.settle.undone import undone
@@ -33,6 +36,10 @@ from pipeline.worker.encode import ROW, Encoder
 from pipeline.worker.express import Express
 from schemas import CLOSED, MESSAGES, REDELIVERY, ROUND, SEGMENTS, Table
 from state.units import EPOCH, Ms
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, Row
 
 _ALIKE = ("subscription", "life", "tick_ms", "redelivery_count", "round", "cause")
 """What the positions have in common that wait in one index to come again; with their topic."""
@@ -70,7 +77,9 @@ class Holding:
         return alive(self.memory.lives)
 
 
-def rebuild(warehouse: Warehouse, stage: str, options: Options, *, latest: Ms | None = None) -> Origin:
+def rebuild(
+    warehouse: Warehouse, stage: str, options: Options, *, latest: Ms | None = None, whole: bool = False
+) -> Origin:
     """Prepare a new checkpoint for a stage and take over its tables; give where it begins.
 
     The stage must be stopped, for the schedule ingest too. Nothing starts here. The old checkpoint folder stays
@@ -82,17 +91,19 @@ def rebuild(warehouse: Warehouse, stage: str, options: Options, *, latest: Ms | 
         stage: which one.
         options: as for a start.
         latest: the clock begins at this instant at the latest, ms UTC; None: where it was.
+        whole: all that dispatch has prepared is known to be there, so that it is not looked for.
 
     Raises:
         StageRunning: a stage that must be stopped runs.
         SourceBehind: dispatch has read more of `redelivery` than is there.
+        SessionNeeded: the warehouse has no session, and only Spark can do it.
     """
     bring_up_to_date(warehouse)
     stages = (stage, SCHEDULE) if stage == INGEST and takeover.unaddressed(warehouse) else (stage,)
     with ExitStack() as held:
         for each in {INGEST, *stages} if SCHEDULE in stages else stages:
             held.enter_context(StageLock(each, f"{warehouse.root}/_checkpoints").held())
-        origin, *_ = [_prepare(warehouse, each, options, latest) for each in stages]
+        origin, *_ = [_prepare(warehouse, each, options, latest, whole=whole) for each in stages]
         return origin
 
 
@@ -107,8 +118,11 @@ def reset_settle(warehouse: Warehouse, latest: Ms) -> None:
         Settle(warehouse, nobody).reset_clock(latest)
 
 
-def _prepare(warehouse: Warehouse, stage: str, options: Options, latest: Ms | None) -> Origin:
-    origin = _ORIGINS[stage](warehouse, options)
+def _prepare(warehouse: Warehouse, stage: str, options: Options, latest: Ms | None, *, whole: bool) -> Origin:
+    if stage == DISPATCH:
+        origin = takeover.take_over_dispatch(warehouse, options, whole=whole)
+    else:
+        origin = _ORIGINS[stage](warehouse, options)
     if latest is not None:
         origin = replace(origin, instant=min(origin.instant, latest))
     _place(warehouse, stage, origin, options)
@@ -121,14 +135,16 @@ def _rebuild_schedule(warehouse: Warehouse, options: Options) -> Origin:
     known = [Ms(commit.note["instant"]) for commit in last]
     known += [Ms(taken.note["now"])] if taken is not None else []
     instant = max([*known, *given(warehouse.instants(SCHEDULE))[-1:]], default=EPOCH)
-    number = _write_pending(warehouse, _holding(warehouse, options.settings.driver_rows), instant)
+    write = _write_pending_here if warehouse.session is None else _write_pending
+    number = write(warehouse, options, instant)
     options.observe("rebuild.segments", number)
     # One millisecond back: the first tick is the instant itself, and releases what should have been released by then.
     return Origin(number, EVERYTHING_BEFORE, Ms(max(0, instant - 1)), number, takeover.owners(last))
 
 
-def _write_pending(warehouse: Warehouse, holding: Holding, instant: int) -> int:
+def _write_pending(warehouse: Warehouse, options: Options, instant: int) -> int:
     """One commit of `segments`; give the rebuild's number, which is the version that follows what it has read."""
+    holding = _holding(warehouse, options.settings.driver_rows)
     number = holding.segments + 1
     segment = segment_ms(warehouse)
     rows = pending_rows(holding, segment, instant)
@@ -136,6 +152,26 @@ def _write_pending(warehouse: Warehouse, holding: Holding, instant: int) -> int:
         rows = rows.unionByName(again)
     sink = Sink(warehouse, SEGMENTS, "rebuild")
     sink.append(rows.withColumn("batch_id", F.lit(number)), f"rebuild-{number}", number, {"instant": instant})
+    return number
+
+
+def _write_pending_here(warehouse: Warehouse, options: Options, instant: int) -> int:  # noqa: ARG001 - as above
+    """The same in this process."""
+    files = warehouse.files
+    version = newest(files, warehouse.path(SEGMENTS))
+    memory = IngestMemory.addressed(Markers(warehouse, version))
+    lives, again = alive(memory.lives), _retries(undone(warehouse))
+    # No maintenance runs, so the mark is as old as the tables.
+    mark, segment, number = read_mark(files, warehouse.root), segment_ms(warehouse), version + 1
+    within = pending_local.Range(version, memory.loaded, memory.next_ledger, lives, again, mark, segment, instant)
+
+    def pieces() -> Iterator[pa.Table]:
+        for make in (pending_local.pending_pieces, pending_local.retry_pieces):
+            for piece in make(warehouse, within):
+                yield pending_local.of_batch(piece, number)
+
+    sink = Sink(warehouse, SEGMENTS, "rebuild")
+    sink.append(pieces(), f"rebuild-{number}", number, {"instant": instant})
     return number
 
 
@@ -253,5 +289,4 @@ def _place(warehouse: Warehouse, stage: str, origin: Origin, options: Options) -
 _ORIGINS = {
     INGEST: takeover.take_over_ingest,
     SCHEDULE: _rebuild_schedule,
-    DISPATCH: takeover.take_over_dispatch,
 }

@@ -7,14 +7,12 @@ body runs over the same files again, skips what the tables hold, and writes what
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-
 import schemas
 from pipeline.config.options import Options
 from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.delta.checkpoints import Origin, Position
 from pipeline.delta.logs.entries import Commit, commits, newest, note_of
-from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.warehouse import Warehouse, ask
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.plan import NOWHERE, DispatchProgress
 from pipeline.dispatch.restore import holds_refused, restore_all
@@ -110,11 +108,12 @@ def unaddressed(warehouse: Warehouse) -> bool:
     known, end = IngestMemory.addressed(Markers(warehouse)).next_ledger, Plan.of_note(last.note).first_ledger
     if known >= end:
         return False
-    between = (F.col("ledger_id") >= known) & (F.col("ledger_id") < end)
-    return not warehouse.read(schemas.MESSAGES).where(between).isEmpty()
+    between = f"ledger_id >= {known} AND ledger_id < {end}"
+    (row,) = ask(warehouse, schemas.MESSAGES, f"SELECT COUNT(*) AS found FROM {{rows}} WHERE {between}")  # noqa: S608 - numbers
+    return bool(row["found"])
 
 
-def take_over_dispatch(warehouse: Warehouse, options: Options) -> Origin:
+def take_over_dispatch(warehouse: Warehouse, options: Options, *, whole: bool = False) -> Origin:
     """Finish the last batch of dispatch; give where a new checkpoint begins.
 
     What is prepared stays on the shelf, for the publisher of the new checkpoint; what lacks files or notes is prepared
@@ -123,13 +122,18 @@ def take_over_dispatch(warehouse: Warehouse, options: Options) -> Origin:
     hand over: their positions were of removed subscriptions, and are looked at again; or all was left out,
     or held, which commits of those tables say.
 
+    Args:
+        warehouse: where the tables lie.
+        options: as for a start.
+        whole: all that is prepared is known to be there, so that it is not looked for.
+
     Raises:
         SourceBehind: `redelivery` ends before what dispatch has read of it.
     """
     before = DispatchProgress.of(warehouse)
     read = before.done if before.torn is None else before.torn.source
     check_read(DISPATCH, schemas.REDELIVERY.name, newest(warehouse.files, warehouse.path(schemas.REDELIVERY)), read)
-    restored = restore_all(warehouse, options.settings, before.furthest)
+    restored = restore_all(warehouse, options.settings, before.furthest, whole=whole)
     refused, plan = before.commits.get(schemas.REJECTED_DISPATCH.name), before.rejected
     after = DispatchProgress.of(warehouse)
     done = max(restored, after.done)

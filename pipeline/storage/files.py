@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pyarrow import NativeFile
-from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem
+from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem, copy_files
 
 from pipeline.config.errors import NoFileSystem
 from pipeline.config.paths import local_path
@@ -198,6 +198,38 @@ class Files:
         (backend, source), (_, target) = self._at(old), self._at(new)
         if backend.exists(source):
             backend.move(source, target)
+
+    def link(self, old: str, new: str) -> bool:
+        """Let a file have one more name, which nobody may write through; copy it where there are no such names.
+
+        The folder of the new name is made.
+
+        Returns:
+            Whether it is one more name: then it takes no room.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            FileExistsError: something has that name.
+        """
+        here, there = self.local(old), self.local(new)
+        if here is not None and there is not None:
+            return _LOCAL.link(str(here), str(there))
+        self.copy(old, new)
+        return False
+
+    def copy(self, old: str, new: str) -> None:
+        """Copy a file, from one file system to another one, too; not where only Hadoop reaches.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+        (source, name), (target, other) = (self._split(each) for each in (old, new))
+        target.create_dir(".", recursive=True)
+        copy_files(name, other, source_filesystem=source, destination_filesystem=target)
+
+    def _split(self, path: str) -> tuple[FileSystem, str]:
+        folder, _, name = path.rpartition("/")
+        return self.folder(folder), name
 
     def modified_ms(self, path: str) -> int:
         """When a file was written, ms UTC by the clock of the storage; it has to be there."""

@@ -4,10 +4,14 @@ Hadoop may keep the sum of a file beside it (`.name.crc`). Such files are not li
 """
 # ruff: noqa: PTH110, PTH113, PTH123, PTH208 - where it is asked most a `Path` would take longer than the answer
 
+import errno
 import os
 import shutil
 from pathlib import Path
 from uuid import uuid4
+
+_NO_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES}
+"""Why there is no link: another disk, a file system without links, a file that has as many as it may."""
 
 
 class LocalFiles:
@@ -73,6 +77,18 @@ class LocalFiles:
         for each in (old, new):
             _sum_of(Path(each)).unlink(missing_ok=True)
         Path(old).rename(new)
+
+    def link(self, old: str, new: str) -> bool:
+        """Give a file one more name, or copy it where that cannot be; whether it is one more name."""
+        os.makedirs(os.path.dirname(new), exist_ok=True)  # noqa: PTH103, PTH120 - as above
+        try:
+            os.link(old, new)
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+            shutil.copyfile(old, new)
+            return False
+        return True
 
     def modified_ms(self, path: str) -> int:
         """When a file was written, ms UTC."""
