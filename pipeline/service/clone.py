@@ -17,7 +17,7 @@ from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.errors import BadValue, PipelineError
 from pipeline.config.options import Options
 from pipeline.config.routes import SessionNeeded
-from pipeline.config.settings import Settings, VirtualClock
+from pipeline.config.settings import LiveClock, Settings
 from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.copying import Count, FileGone, copy_log, link_files, versions
@@ -264,7 +264,7 @@ def _begin(warehouse: Warehouse, root: str, on_step: OnStep) -> None:
     Raises:
         SourceIncomplete: what dispatch has prepared is not there as a whole.
     """
-    options = Options(VirtualClock(), replace(Settings(), driver_rows=_MOST))
+    options = Options(LiveClock(), replace(Settings(), driver_rows=_MOST))
     stages = (INGEST, SCHEDULE, DISPATCH)
     for number, stage in enumerate(stages):
         on_step("index", number, len(stages))

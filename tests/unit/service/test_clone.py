@@ -1,0 +1,87 @@
+"""A clone of a warehouse holds what waits in its source, and delivers it as the source does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the stages are made for sessions of Spark")
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+
+from pipeline.client.insight.pending import pending
+from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTLE
+from tests.support.clones import Row, World
+from tests.support.examined import sound
+
+DEATHS = (
+    *((INGEST, f"ingest.{step}") for step in ("counted", "messages", "segments")),
+    (SCHEDULE, "schedule.redelivery"),
+    *((DISPATCH, f"dispatch.{step}") for step in ("written", "rejected_dispatch", "shelved", "noted", "deliveries")),
+    *((SETTLE, f"settle.{step}") for step in ("noted", "segments", "cursors")),
+)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A world in which something happened, and what is delivered in the end when it goes on undisturbed."""
+
+    world: World
+    end: Sequence[Row]
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Begun:
+    """Some messages were delivered, failed, cancelled and moved; others wait."""
+    folder = tmp_path_factory.mktemp("begun")
+    world = World.new(f"{folder}/warehouse", horizon_ms=20_000)
+    world.send(0, 0, 0, 5, 5, 30, 3_600)
+    world.go_on(0)
+    world.consume(0, "ack")
+    world.consume(1, "nack")
+    world.cancel(3)
+    world.shift(4, 2)
+    world.shift(5, -10)
+    world.go_on(1)
+    world.send(1, 9)
+    world.consume(2, "nack")
+    copytree(world.root, f"{folder}/copy")
+    undisturbed = world.at(f"{folder}/copy")
+    undisturbed.go_on(6)
+    return Begun(world, undisturbed.end())
+
+
+@pytest.fixture
+def world(begun: Begun, tmp_path: Path) -> World:
+    """One like it for one test."""
+    copytree(begun.world.root, tmp_path / "warehouse")
+    return begun.world.at(str(tmp_path / "warehouse"))
+
+
+@pytest.mark.parametrize(("stage", "death"), [(None, None), *DEATHS])
+def test_a_clone_that_is_made_when_a_stage_has_died_delivers_the_same(
+    begun: Begun, world: World, tmp_path: Path, stage: str | None, death: str | None
+) -> None:
+    """It is as good as the source when that is started again: what was half done is done once."""
+    world.pass_time(6)
+    for each in ALL_STAGES:
+        if not world.do(each, death if each == stage else None):
+            break
+        assert each != stage
+    copy = world.cloned(str(tmp_path / "copy"))
+    assert copy.end() == begun.end
+    sound(copy.root)
+
+
+def test_a_clone_says_at_once_what_waits(world: World, tmp_path: Path) -> None:
+    """Nobody has to start it for that; and the source stands as it did."""
+    before = sorted((str(each), each.stat().st_mtime_ns) for each in Path(world.root).rglob("*"))
+    copy = world.cloned(str(tmp_path / "copy"))
+    looked = [pending(root).backlogs for root in (world.root, copy.root)]
+    seen = [[(each.subscription, each.count, each.next_due) for each in backlogs] for backlogs in looked]
+    assert seen[0] == seen[1]
+    assert any(count for _, count, _ in seen[0])
+    assert sorted((str(each), each.stat().st_mtime_ns) for each in Path(world.root).rglob("*")) == before
