@@ -15,7 +15,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from jobs import commanding, configuring, consuming, importing, insight
+from jobs import commanding, configuring, consuming, importing, insight, operating
 from jobs.commands import options
 from jobs.commands.durations import UNITS_MS
 from jobs.commands.extras import need
@@ -261,15 +261,19 @@ def run(
 @app.command(panel=RUN)
 def replay(
     warehouse: Warehouse,
-    source: Annotated[
-        str,
-        typer.Option(
-            "--input", metavar="FILE_OR_TABLE", parser=one_spelling, help="Delta table, .parquet, .json or .jsonl."
-        ),
-    ],
     first: Annotated[datetime, options.time("--from", "The first instant")],
     last: Annotated[datetime, options.time("--to", "The last instant")],
     step: Annotated[int, options.duration("--step", "From one instant to the next")],
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            metavar="FILE_OR_TABLE",
+            parser=one_spelling,
+            help="Delta table, .parquet, .json or .jsonl. Without it nothing is sent, and what waits comes.",
+            show_default=False,
+        ),
+    ] = None,
     profile: options.Profile = None,
     *,
     stated_settings: options.Set = None,
@@ -352,6 +356,7 @@ def demo(
 app.add_typer(consuming.app)
 app.add_typer(commanding.app)
 app.add_typer(insight.app)
+app.add_typer(operating.app)
 app.add_typer(importing.app, name="import", rich_help_panel=OPERATE)
 app.add_typer(configuring.app)
 

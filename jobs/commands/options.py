@@ -52,6 +52,11 @@ def _whole(path: str) -> str:
     return one_spelling(str(Path(path).absolute()) if is_here else path)
 
 
+def folder(name: str, text: str) -> Any:  # noqa: ANN401 - Typer does not name the type
+    """An option for another folder of tables."""
+    return typer.Option(name, metavar="DIR", parser=_whole, help=text)
+
+
 Warehouse = Annotated[
     str,
     typer.Option(

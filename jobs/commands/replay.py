@@ -40,7 +40,7 @@ class Choices:
     """What the command line says."""
 
     root: str
-    source: str
+    source: str | None
     course: ReplayClock
     profile: Profile
     as_json: bool
@@ -53,13 +53,17 @@ def run(choices: Choices, echo: Callable[[str], None], note: Callable[[str], Non
         BadInput: the input is of another form, or has columns that the inbox lacks.
         StageFailed: a stage ended with an error; the same command goes on where it was.
     """
-    form_of(choices.source)
+    if choices.source is not None:
+        form_of(choices.source)
     create_all(choices.root)
     profile = replace(choices.profile, options=replace(choices.profile.options, clock=VirtualClock()))
     start = time.monotonic()
-    with session("delayline replay", profile.machine, choices.root, choices.source) as spark:
+    paths = (choices.root, *filter(None, [choices.source]))
+    with session("delayline replay", profile.machine, *paths) as spark:
         profile = sized(Warehouse(choices.root, spark), profile, note)
-        replay_with_bar(spark, choices.root, read(spark, choices.source), choices.course, profile.options.settings)
+        nothing = spark.createDataFrame([], INBOX.schema)
+        messages = nothing if choices.source is None else read(spark, choices.source)
+        replay_with_bar(spark, choices.root, messages, choices.course, profile.options.settings)
     done, took = counts(choices.root), time.monotonic() - start
     echo(as_json(done, choices.course, took) if choices.as_json else f"{done}  in {took:.0f} s")
 

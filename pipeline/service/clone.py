@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 
 from pipeline.client.subscribing.policysetting import set_policy, unset_policy
@@ -64,6 +64,15 @@ class SourceIncomplete(PipelineError):
 
 
 @dataclass(frozen=True)
+class SinkOff:
+    """A subscription that publishes nothing from the copy, and the address of its sink."""
+
+    topic: str
+    subscription: str
+    sink: str
+
+
+@dataclass(frozen=True)
 class Cloned:
     """What was copied.
 
@@ -75,7 +84,7 @@ class Cloned:
         versions: of the tables of the source, by name.
         linked: data files that both have; they take no room.
         copied: data files that were copied, since there are no such names where they lie.
-        sinks: subscriptions that have no sink any more, as `topic/subscription`, with its address.
+        sinks: subscriptions that have no sink any more.
     """
 
     source: str
@@ -85,7 +94,7 @@ class Cloned:
     versions: Mapping[str, int]
     linked: int
     copied: int
-    sinks: Mapping[str, str] = field(default_factory=dict)
+    sinks: tuple[SinkOff, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -158,7 +167,7 @@ def clone(
                 if attempt == _ATTEMPTS - 1:
                     raise SourceIncomplete(root, f"{error} is not there") from error
         _guard_by_own_tables(root, target)
-        sinks = {} if keep_sinks else _without_sinks(target)
+        sinks = () if keep_sinks else _without_sinks(target)
         if keep_sinks:
             _copy_folder(files, root, target, _SINKS)
         _begin(warehouse(target), root, on_step)
@@ -241,12 +250,12 @@ def _inside(files: Files, folder: str) -> Iterator[str]:
         yield from (f"{name}/{each}" for each in _inside(files, f"{folder}/{name}"))
 
 
-def _without_sinks(root: str) -> dict[str, str]:
-    """Take the sinks off all subscriptions; which had one, with its address."""
+def _without_sinks(root: str) -> tuple[SinkOff, ...]:
+    """Take the sinks off all subscriptions; which had one."""
     found = [each for each in subscriptions(root) if each.policies.sink is not None]
     for each in found:
         unset_policy(root, each.topic, *_SINK, subscription=each.name)
-    return {f"{each.topic}/{each.name}": str(each.policies.sink) for each in found}
+    return tuple(SinkOff(each.topic, each.name, str(each.policies.sink)) for each in found)
 
 
 def _guard_by_own_tables(root: str, target: str) -> None:

@@ -1,0 +1,36 @@
+"""The commands for whoever operates a warehouse, beside those of `jobs.cli`."""
+# ruff: noqa: PLC0415 - each command imports what it needs when it runs, see `jobs.cli`
+
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+
+from jobs.commands import options
+from jobs.commands.options import AsJson, Warehouse
+from jobs.groups import OPERATE, App
+from jobs.terminal import tell
+
+app = App()
+
+
+@app.command(panel=OPERATE)
+def clone(
+    warehouse: Warehouse,
+    to: Annotated[str, options.folder("--to", "Folder of the copy; it is empty, or not there.")],
+    *,
+    keep_sinks: Annotated[
+        bool, typer.Option("--keep-sinks", help="Subscriptions publish from the copy, too: for a move.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make another warehouse with what waits in this one, to try things on or to move. Its job may run meanwhile."""
+    from jobs.commands import clone as command
+    from jobs.progress import progress
+    from pipeline.service.clone import clone as make
+
+    with ExitStack() as held, progress() as on_step:
+        opened = command.opener(to, held)
+        done = make(warehouse, to, keep_sinks=keep_sinks, warehouse=opened, on_step=on_step)
+    for line in [command.as_json(done)] if as_json else command.report(done):
+        tell(line)

@@ -1,0 +1,85 @@
+"""How far a command is that takes longer than two seconds: a bar on a terminal, lines of JSON otherwise.
+
+What a command prints goes to standard output, and this to standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from jobs.commands.jsonform import json_line
+from jobs.terminal import echo
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+QUIET_S = 2.0
+"""A command that takes less long says nothing of how far it is, nor does one say it more often than that in JSON."""
+OnStep = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done, and how much there is."""
+
+
+@contextmanager
+def progress(clock: Callable[[], float] = time.monotonic) -> Iterator[OnStep]:
+    """Show steps while the block runs, from two seconds after its beginning on.
+
+    Args:
+        clock: gives seconds of a clock that never steps back.
+    """
+    shown: _Bar | _Lines = _Bar(clock) if sys.stderr is not None and sys.stderr.isatty() else _Lines(clock)
+    try:
+        yield shown.step
+    finally:
+        shown.end()
+
+
+class _Lines:
+    """A line of JSON every two seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._begun = clock, clock()
+        self._said = self._begun
+
+    def step(self, doing: str, done: int, total: int) -> None:
+        now = self._clock()
+        if now - self._said >= QUIET_S:
+            self._said = now
+            seconds = round(now - self._begun, 1)
+            echo(json_line({"doing": doing, "done": done, "total": total, "seconds": seconds}), err=True)
+
+    def end(self) -> None:
+        pass
+
+
+class _Bar:
+    """A bar, which goes when the command has ended."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._begun = clock, clock()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def step(self, doing: str, done: int, total: int) -> None:
+        if self._bar is None and self._clock() - self._begun >= QUIET_S:
+            self._bar = _made()
+            self._task = self._bar.add_task(doing, total=total)
+            self._bar.start()
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, description=doing, completed=done, total=total)
+
+    def end(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _made() -> Progress:
+    # Only a command that takes long needs it, and it takes a tenth of a second.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)
