@@ -24,7 +24,8 @@ from pipeline.delta.copying import Count, FileGone, copy_log, link_files, versio
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.prepared import Prepared, PreparedStore, not_replaced
-from pipeline.service.rebuild import rebuild
+from pipeline.service import clone_asof
+from pipeline.service.rebuild import rebuild, reset_settle
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import FOLDER as GUARD_TABLES
 from pipeline.subscriptions.guards import Guard
@@ -130,6 +131,7 @@ def clone(
     root: str,
     target: str,
     *,
+    as_of: int | None = None,
     keep_sinks: bool = False,
     warehouse: Callable[[str], Warehouse] = Warehouse,
     on_step: OnStep = lambda *_: None,
@@ -141,12 +143,14 @@ def clone(
     Args:
         root: the warehouse; its job may run.
         target: a folder that is empty, or not there.
+        as_of: the copy holds what was pending at this instant, ms UTC, as `pending` counts it; None: what is pending.
         keep_sinks: subscriptions publish from the copy as well. Otherwise it publishes nothing.
         warehouse: makes a warehouse of the folder of the copy: with a session where only Spark can write.
         on_step: is told how far it is.
 
     Raises:
-        BadValue: the target is not empty, or one of the two lies in the other.
+        BadValue: the target is not empty, or one of the two lies in the other; or the tables do not tell what was
+            pending at `as_of`.
         NoWarehouse: there is nothing to copy.
         SourceBusy: the tables change too fast.
         SourceIncomplete: a file of the source is gone.
@@ -155,11 +159,13 @@ def clone(
     files = Files()
     _check_target(files, root, target)
     open_table(root, INBOX)
+    if as_of is not None:
+        clone_asof.check(root, as_of)
     try:
         for attempt in range(_ATTEMPTS):
             moment, count = _look(files, root), Count()
             try:
-                _copy(files, (root, target), moment, count, on_step)
+                _copy(files, (root, target), moment if as_of is None else replace(moment, notes={}), count, on_step)
                 break
             except FileGone as error:
                 # Maintenance may have been in between. The next look knows what it left.
@@ -170,8 +176,12 @@ def clone(
         sinks = () if keep_sinks else _without_sinks(target)
         if keep_sinks:
             _copy_folder(files, root, target, _SINKS)
-        _begin(warehouse(target), root, on_step)
-        done = Cloned(root, target, moment.at, None, moment.versions, count.linked, count.copied, sinks)
+        if as_of is not None:
+            on_step("set back", 0, 1)
+            files.delete_folder(f"{target}/_clock")
+            clone_asof.set_back(target, as_of)
+        _begin(warehouse(target), root, as_of, on_step)
+        done = Cloned(root, target, moment.at, as_of, moment.versions, count.linked, count.copied, sinks)
         files.write(f"{target}/{NOTE}", json.dumps(asdict(done)))
     except BaseException:
         files.delete_folder(target)
@@ -267,17 +277,19 @@ def _guard_by_own_tables(root: str, target: str) -> None:
             set_policy(target, each.topic, each.name, guard_tables=own)
 
 
-def _begin(warehouse: Warehouse, root: str, on_step: OnStep) -> None:
-    """Let the stages of a copy begin where its tables stand.
+def _begin(warehouse: Warehouse, root: str, as_of: int | None, on_step: OnStep) -> None:
+    """Let the stages of a copy begin where its tables stand, or at an instant.
 
     Raises:
         SourceIncomplete: what dispatch has prepared is not there as a whole.
     """
     options = Options(LiveClock(), replace(Settings(), driver_rows=_MOST))
-    stages = (INGEST, SCHEDULE, DISPATCH)
+    stages, latest = (INGEST, SCHEDULE, DISPATCH), None if as_of is None else Ms(as_of)
+    if latest is not None:
+        reset_settle(warehouse, latest)
     for number, stage in enumerate(stages):
         on_step("index", number, len(stages))
         try:
-            rebuild(warehouse, stage, options, whole=True)
+            rebuild(warehouse, stage, options, latest=latest, whole=True)
         except SessionNeeded as error:
             raise SourceIncomplete(root, f"its stage {stage} can only be finished by Spark: start it once") from error

@@ -119,22 +119,25 @@ def reset_settle(warehouse: Warehouse, latest: Ms) -> None:
 
 
 def _prepare(warehouse: Warehouse, stage: str, options: Options, latest: Ms | None, *, whole: bool) -> Origin:
-    if stage == DISPATCH:
-        origin = takeover.take_over_dispatch(warehouse, options, whole=whole)
+    if stage == INGEST:
+        origin = takeover.take_over_ingest(warehouse, options)
+    elif stage == SCHEDULE:
+        origin = _rebuild_schedule(warehouse, options, latest)
     else:
-        origin = _ORIGINS[stage](warehouse, options)
+        origin = takeover.take_over_dispatch(warehouse, options, whole=whole)
     if latest is not None:
         origin = replace(origin, instant=min(origin.instant, latest))
     _place(warehouse, stage, origin, options)
     return origin
 
 
-def _rebuild_schedule(warehouse: Warehouse, options: Options) -> Origin:
+def _rebuild_schedule(warehouse: Warehouse, options: Options, latest: Ms | None) -> Origin:
     """Write what is pending as rows that only the new checkpoint reads."""
     last, taken = last_commits(warehouse, SCHEDULE).values(), last_commit(warehouse, SEGMENTS, INGEST)
     known = [Ms(commit.note["instant"]) for commit in last]
     known += [Ms(taken.note["now"])] if taken is not None else []
     instant = max([*known, *given(warehouse.instants(SCHEDULE))[-1:]], default=EPOCH)
+    instant = instant if latest is None else min(instant, latest)
     write = _write_pending_here if warehouse.session is None else _write_pending
     number = write(warehouse, options, instant)
     options.observe("rebuild.segments", number)
@@ -284,9 +287,3 @@ def _place(warehouse: Warehouse, stage: str, origin: Origin, options: Options) -
     files.move(folder, f"{folder}.aside-{number}")
     options.observe("rebuild.aside", number)
     files.write(f"{folder}/{ORIGIN}", origin.dumps())
-
-
-_ORIGINS = {
-    INGEST: takeover.take_over_ingest,
-    SCHEDULE: _rebuild_schedule,
-}

@@ -40,10 +40,10 @@ class World:
         self.stages, self.sent = stages, sent
 
     @classmethod
-    def new(cls, root: str, horizon_ms: int = 0) -> World:
+    def new(cls, root: str, horizon_ms: int = 0, *, ack: bool = True) -> World:
         """A warehouse whose stages have begun."""
         found = cls(Stages(root, Settings(horizon_ms=horizon_ms)))
-        acks = Policies(ack=True, max_redeliveries=2)
+        acks = Policies(ack=True, max_redeliveries=2) if ack else Policies()
         for name, policies in zip(NAMES, (Policies(), acks, Policies(max_rate=1)), strict=True):
             subscribe(root, Subscription("t", name, tick_ms=1, policies=policies))
         found.stages.instant = T0
@@ -63,8 +63,9 @@ class World:
 
     def send(self, *after: int) -> None:
         """Messages are sent, to come after so many seconds."""
+        now = {"publish_time": at(self.stages.instant)}
         rows = [
-            {**message(f"{self.sent + number}", after=each * SECOND), "message_key": f"{self.sent + number}"}
+            {**message(f"{self.sent + number}", after=each * SECOND), **now, "message_key": f"{self.sent + number}"}
             for number, each in enumerate(after)
         ]
         self.sent += len(after)
