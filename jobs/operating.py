@@ -1,7 +1,9 @@
 """The commands for whoever operates a warehouse, beside those of `jobs.cli`."""
 # ruff: noqa: PLC0415 - each command imports what it needs when it runs, see `jobs.cli`
 
+import time
 from contextlib import ExitStack
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -18,6 +20,7 @@ app = App()
 def clone(
     warehouse: Warehouse,
     to: Annotated[str, options.folder("--to", "Folder of the copy; it is empty, or not there.")],
+    as_of: Annotated[datetime | None, options.time("--as-of", "What was pending then, and not what is")] = None,
     *,
     keep_sinks: Annotated[
         bool, typer.Option("--keep-sinks", help="Subscriptions publish from the copy, too: for a move.")
@@ -29,8 +32,11 @@ def clone(
     from jobs.progress import progress
     from pipeline.service.clone import clone as make
 
+    then_ms = None if as_of is None else int(as_of.timestamp() * 1_000)
+    if then_ms is not None and then_ms > time.time_ns() // 1_000_000:
+        raise typer.BadParameter("--as-of is a time that has passed")
     with ExitStack() as held, progress() as on_step:
         opened = command.opener(to, held)
-        done = make(warehouse, to, keep_sinks=keep_sinks, warehouse=opened, on_step=on_step)
+        done = make(warehouse, to, as_of=then_ms, keep_sinks=keep_sinks, warehouse=opened, on_step=on_step)
     for line in [command.as_json(done)] if as_json else command.report(done):
         tell(line)

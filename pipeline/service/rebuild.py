@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.config.lazyspark import F
 from pipeline.config.options import Options, nobody
-from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE
+from pipeline.config.stages import INGEST, SCHEDULE, SETTLE
 from pipeline.delta.checkpoints import EVERYTHING_BEFORE, ORIGIN, Origin
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.tables import bring_up_to_date, segment_ms

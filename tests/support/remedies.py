@@ -166,6 +166,8 @@ TRIED: Mapping[str, Tests] = {
         "stream/test_sources.py::test_a_table_that_was_made_again_or_set_back_stands_still",
         "stream/test_sources.py::test_files_are_not_taken_again_when_what_says_so_is_gone",
     ),
+    "SourceBusy": "unit/service/test_clone.py::test_a_source_whose_stages_commit_between_all_looks_is_refused",
+    "SourceIncomplete": "unit/service/test_clone.py::test_a_source_that_lacks_a_file_is_refused",
     "SourceReplaced": _DAMAGED,
     "StageRunning": "unit/jobs/test_cli_stages.py::test_a_warehouse_in_use_is_refused_before_spark_starts",
     "StillConflicting": f"{_CLIENT}test_a_race_that_is_always_lost_ends_with_an_error",

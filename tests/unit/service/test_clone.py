@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
+from unittest.mock import patch
 
 import pytest
 
@@ -13,7 +15,12 @@ pytest.importorskip("pyspark", reason="the stages are made for sessions of Spark
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 
 from pipeline.client.insight.pending import pending
+from pipeline.client.subscribing.policysetting import set_policy
+from pipeline.client.subscribing.subscriptions import subscriptions
+from pipeline.config.errors import BadValue
 from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTLE
+from pipeline.service import clone as cloning
+from pipeline.service.clone import SinkOff, SourceBusy, SourceIncomplete, clone
 from tests.support.clones import Row, World
 from tests.support.examined import sound
 
@@ -85,3 +92,60 @@ def test_a_clone_says_at_once_what_waits(world: World, tmp_path: Path) -> None:
     assert seen[0] == seen[1]
     assert any(count for _, count, _ in seen[0])
     assert sorted((str(each), each.stat().st_mtime_ns) for each in Path(world.root).rglob("*")) == before
+
+
+def test_a_source_that_lacks_a_file_is_refused(world: World, tmp_path: Path) -> None:
+    """A clone that lacks messages would be found out when they are due; nothing is left of it."""
+    next(Path(world.root, "messages").rglob("*.parquet")).unlink()
+    with pytest.raises(SourceIncomplete) as refused:
+        world.cloned(str(tmp_path / "copy"))
+    assert refused.value.root == world.root
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_source_whose_stages_commit_between_all_looks_is_refused(world: World, tmp_path: Path) -> None:
+    """Tables of two instants would let a message come twice, or never."""
+    numbers = count()
+
+    def moving(*_: object) -> dict[str, int]:
+        return {"deliveries": next(numbers)}
+
+    with (
+        patch.object(cloning, "versions", moving),
+        patch.object(cloning.time, "sleep", lambda _: None),
+        pytest.raises(SourceBusy),
+    ):
+        world.cloned(str(tmp_path / "copy"))
+    # It passes when they stand still.
+    assert world.cloned(str(tmp_path / "copy")).root == str(tmp_path / "copy")
+
+
+@pytest.mark.parametrize("target", ["warehouse", "warehouse/inside", ".", "full"])
+def test_a_clone_goes_to_a_folder_of_its_own(world: World, tmp_path: Path, target: str) -> None:
+    """Nothing that is there is replaced."""
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    before = sorted(map(str, tmp_path.rglob("*")))
+    with pytest.raises(BadValue):
+        world.cloned(str((tmp_path / target).resolve()))
+    assert sorted(map(str, tmp_path.rglob("*"))) == before
+
+
+def test_files_are_shared_and_a_vacuum_of_either_leaves_the_other_whole(world: World, tmp_path: Path) -> None:
+    """Each has a name of its own for the same bytes."""
+    copy = world.cloned(str(tmp_path / "copy"))
+    shared = [each for each in Path(copy.root, "messages").glob("**/*.parquet") if each.stat().st_nlink > 1]
+    assert shared
+    rmtree(world.root)
+    sound(copy.root)
+
+
+def test_a_clone_publishes_nothing_unless_it_is_asked_to(world: World, tmp_path: Path) -> None:
+    """A broker would get everything twice."""
+    set_policy(world.root, "t", "plain", sink="kafka://localhost:9092/due")
+    done = clone(world.root, str(tmp_path / "copy"))
+    assert done.sinks == (SinkOff("t", "plain", "kafka://localhost:9092/due"),)
+    assert [each.policies.sink for each in subscriptions(done.target)] == [None] * 3
+    moved = clone(world.root, str(tmp_path / "moved"), keep_sinks=True)
+    assert moved.sinks == ()
+    assert subscriptions(moved.target) == subscriptions(world.root)
