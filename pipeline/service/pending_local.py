@@ -111,22 +111,24 @@ def _pending(warehouse: Warehouse, held: Range) -> Iterator[pa.RecordBatch]:
         listeners[topic].append(((topic, name, life.number), life.since or 0))
     for batch in messages(MessageLog(warehouse), within, _MESSAGE):
         rows = pa.Table.from_batches([batch])
-        unsettled = np.flatnonzero(~held.mark.below(rows, "due_time").to_numpy())
-        for values, mine in grouped(rows.take(pa.array(unsettled)), ["topic"]):
-            own = rows.take(pa.array(unsettled[mine])) if values["topic"] in listeners else None
-            for listener, since in listeners.get(values["topic"], ()):
-                assert own is not None  # noqa: S101 - somebody listens
-                yield from _waiting(own, listener, since, released.get(listener))
+        settled = held.mark.below(rows, "due_time").to_numpy()
+        rows = rows.filter(pa.array(~settled)) if settled.any() else rows
+        for values, mine in grouped(rows, ["topic"]):
+            if values["topic"] not in listeners:
+                continue
+            own = rows if len(mine) == rows.num_rows else rows.take(pa.array(mine))
+            for listener, since in listeners[values["topic"]]:
+                yield _waiting(own, listener, since, released.get(listener))
 
 
-def _waiting(rows: pa.Table, listener: Listener, since: int, released: RunSet | None) -> Iterator[pa.RecordBatch]:
+def _waiting(rows: pa.Table, listener: Listener, since: int, released: RunSet | None) -> pa.RecordBatch:
     """Those of some messages that wait for a listener."""
     ledgers, entries, due = (longs(rows, name) for name in _MESSAGE[1:])
     waits = ledgers >= since
     if released is not None:
         waits &= ~released.holds(ledgers, entries)
     topic, name, _ = listener
-    yield _positions(name, topic, ledgers[waits], entries[waits], np.floor_divide(due[waits], 1_000))
+    return _positions(name, topic, ledgers[waits], entries[waits], np.floor_divide(due[waits], 1_000))
 
 
 def _positions(kind: str, topic: str, ledgers: IntArray, entries: IntArray, due_ms: IntArray) -> pa.RecordBatch:

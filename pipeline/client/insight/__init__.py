@@ -1,6 +1,6 @@
 """What users look at: what is pending, now or at an instant, what will come, how subscriptions stand, histories."""
 
 __all__ = [
-    "counting", "departures", "facts", "forecast", "forecasting", "job", "looker", "pending", "pendingfollower",
+    "asof", "counting", "departures", "facts", "forecast", "forecasting", "job", "looker", "pending", "pendingfollower",
     "pendingrows", "prospect", "standing", "topics", "trace", "waiting",
 ]  # fmt: skip

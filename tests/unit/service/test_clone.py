@@ -112,7 +112,7 @@ def test_a_source_whose_stages_commit_between_all_looks_is_refused(world: World,
 
     with (
         patch.object(cloning, "versions", moving),
-        patch.object(cloning.time, "sleep", lambda _: None),
+        patch("pipeline.service.clone.time.sleep", lambda _: None),
         pytest.raises(SourceBusy),
     ):
         world.cloned(str(tmp_path / "copy"))
