@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Timer
 from typing import TYPE_CHECKING
 
 from jobs.commands.jsonform import json_line
 from jobs.terminal import echo
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
 QUIET_S = 2.0
 """A command that takes less long says nothing of how far it is, nor does one say it more often than that in JSON."""
@@ -30,7 +31,7 @@ def progress(clock: Callable[[], float] = time.monotonic) -> Iterator[OnStep]:
     Args:
         clock: gives seconds of a clock that never steps back.
     """
-    shown: _Bar | _Lines = _Bar(clock) if sys.stderr is not None and sys.stderr.isatty() else _Lines(clock)
+    shown: _Bar | _Lines = _Bar(QUIET_S) if sys.stderr is not None and sys.stderr.isatty() else _Lines(clock)
     try:
         yield shown.step
     finally:
@@ -56,30 +57,35 @@ class _Lines:
 
 
 class _Bar:
-    """A bar, which goes when the command has ended."""
+    """A bar, which goes when the command has ended. It moves on by itself while a step lasts."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock, self._begun = clock, clock()
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
+    def __init__(self, after_s: float) -> None:
+        self._bar = _made()
+        self._task = self._bar.add_task("", total=None)
+        self._timer = Timer(after_s, self._bar.start)
+        self._timer.daemon = True
+        self._timer.start()
 
     def step(self, doing: str, done: int, total: int) -> None:
-        if self._bar is None and self._clock() - self._begun >= QUIET_S:
-            self._bar = _made()
-            self._task = self._bar.add_task(doing, total=total)
-            self._bar.start()
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, description=doing, completed=done, total=total)
+        self._bar.update(self._task, description=doing, completed=done, total=total)
 
     def end(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._timer.cancel()
+        self._timer.join()
+        self._bar.stop()
 
 
 def _made() -> Progress:
     # Only a command that takes long needs it, and it takes a tenth of a second.
     from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    return Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from jobs.commands.spark import session
+from jobs.progress import OnStep, progress
 from pipeline.config.options import Options
 from pipeline.config.session import Machine
 from pipeline.config.settings import LiveClock
@@ -24,8 +25,8 @@ def run(root: str, stage: str, *, reset_clock: bool) -> Iterator[str]:
         NoJava, NoSession: Spark did not start.
         StageRunning: a stage that must be stopped runs.
     """
-    with session("delayline rebuild", Machine(), root) as spark:
-        yield from rebuilt(Warehouse(root, spark), stages_of(stage), reset_clock=reset_clock)
+    with session("delayline rebuild", Machine(), root) as spark, progress() as on_step:
+        yield from rebuilt(Warehouse(root, spark), stages_of(stage), reset_clock=reset_clock, on_step=on_step)
 
 
 def stages_of(stage: str) -> tuple[str, ...]:
@@ -33,7 +34,9 @@ def stages_of(stage: str) -> tuple[str, ...]:
     return ALL_STAGES if stage == ALL else (stage,)
 
 
-def rebuilt(warehouse: Warehouse, stages: Sequence[str], *, reset_clock: bool) -> Iterator[str]:
+def rebuilt(
+    warehouse: Warehouse, stages: Sequence[str], *, reset_clock: bool, on_step: OnStep = lambda *_: None
+) -> Iterator[str]:
     """Rebuild stages, one after the other; gives a line for each.
 
     Settle needs no rebuild. It has only a clock to reset, and no line when that is not asked for.
@@ -42,6 +45,7 @@ def rebuilt(warehouse: Warehouse, stages: Sequence[str], *, reset_clock: bool) -
         warehouse: whose stages.
         stages: which ones.
         reset_clock: the clock begins at the present time, also when the last run was ahead of it.
+        on_step: is told how far it is.
 
     Raises:
         StageRunning: a stage that must be stopped runs.
@@ -53,7 +57,8 @@ def rebuilt(warehouse: Warehouse, stages: Sequence[str], *, reset_clock: bool) -
         # First: a settle that runs refuses, and no other stage was rebuilt by then.
         reset_settle(warehouse, latest)
         yield f"stage {SETTLE} goes on at the present time; start it again"
-    for stage in stages:
+    for number, stage in enumerate(stages):
+        on_step(f"rebuild {stage}", number, len(stages))
         if stage != SETTLE:
             origin = rebuild(warehouse, stage, Options(LiveClock()), latest=latest)
             yield f"stage {stage} goes on from version {origin.version}; start it again"

@@ -3,17 +3,17 @@
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from jobs.commands.jsonform import json_line
 from jobs.commands.run import Counts, StageFailed, counts
 from jobs.commands.sizes import sized
 from jobs.commands.spark import session
+from jobs.progress import progress
 from pipeline.client.create import create_all
 from pipeline.config.errors import PipelineError
 from pipeline.config.profiles import Profile
@@ -47,7 +47,7 @@ class Choices:
 
 
 def run(choices: Choices, echo: Callable[[str], None], note: Callable[[str], None]) -> None:
-    """Replay, with a progress bar on stderr when that is a terminal. What comes out is echoed, what was chosen noted.
+    """Replay, and show how far it is. What comes out is echoed, what was chosen noted.
 
     Raises:
         BadInput: the input is of another form, or has columns that the inbox lacks.
@@ -81,12 +81,11 @@ def replay_with_bar(
     Raises:
         StageFailed: a stage ended with an error.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task(iso_text(course.first)[:16], total=len(course))
+    with progress() as on_step:
+        numbers = count(1)
 
         def reached(instant: int) -> bool:
-            bar.update(task, advance=1, description=iso_text(instant)[:16])
+            on_step(iso_text(instant)[:16], next(numbers), len(course))
             return on_instant is not None and bool(on_instant(instant))
 
         try:
