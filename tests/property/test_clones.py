@@ -91,6 +91,7 @@ class MindsInClones(Minds):
         assert deliveries(source) == deliveries(target)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("world", [OperatedClones, MindsInClones])
 def test_a_clone_delivers_what_its_source_delivers(world: type[OperatedClones | MindsInClones]) -> None:
     """Nothing twice, nothing lost, nothing early, and the doctor finds nothing."""

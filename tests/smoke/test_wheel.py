@@ -228,6 +228,15 @@ def test_a_reader_changes_their_mind_about_messages_that_wait(environment: Path)
 
 
 @pytest.mark.soak
+def test_a_reader_replays_tomorrow_today(environment: Path) -> None:
+    """The page of clones: two of three messages come in the copy, and none in the source."""
+    text = followed(environment, ROOT / "docs" / "clone.md")
+    assert re.findall(r"reminders/mail \[(\S+)\]  check in", text) == ["AA-1", "AA-5"]
+    assert re.findall(r"^reminders  (\d) pending", text, re.MULTILINE) == ["1", "3"]
+    assert "Nothing is wrong." in text
+
+
+@pytest.mark.soak
 def test_a_reader_sets_policies_and_sees_what_is_held_come(environment: Path) -> None:
     """The page of policies: each block prints what the page says."""
     text = followed(environment, ROOT / "docs" / "policies.md")
