@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 from jobs.commands.extras import need
 from jobs.commands.jsonform import json_line, record
+from pipeline.config.settings import DAY_MS
 from pipeline.config.spelling import command_line, iso_text
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.clone import Cloned
@@ -38,8 +39,8 @@ def report(done: Cloned) -> Iterator[str]:
     for each in done.sinks:
         yield f"  {each.topic}/{each.subscription} publishes nothing from there: its sink {each.sink} was taken off"
     yield f"It goes on with: {command_line(done.target, 'run')}"
-    replay = command_line(done.target, "replay", "--from", iso_text(of))
-    yield f"What comes until a TIME is seen now with: {replay} --to TIME --step 1m"
+    day = ["--from", iso_text(of), "--to", iso_text(of + DAY_MS), "--step", "1m"]
+    yield f"Its next day is seen now with: {command_line(done.target, 'replay', *day)}"
 
 
 def as_json(done: Cloned) -> str:

@@ -87,6 +87,8 @@ class MindsInClones(Minds):
         vars(self).update(before)
         self.stages = Stages(target, self.stages.settings)
         self.root, self.stages.instant = target, instant
+        # The batch that died was finished when the clone was made.
+        self.decided = False
         super().end()
         assert deliveries(source) == deliveries(target)
 

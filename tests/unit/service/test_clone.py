@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from shutil import copytree, rmtree
+from threading import Event
 from unittest.mock import patch
 
 import pytest
@@ -19,9 +21,11 @@ from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.errors import BadValue
 from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTLE
+from pipeline.delta.deltars import open_table
 from pipeline.service import clone as cloning
 from pipeline.service.clone import SinkOff, SourceBusy, SourceIncomplete, clone
-from tests.support.clones import Row, World
+from schemas import INBOX
+from tests.support.clones import PLAIN, Row, World
 from tests.support.examined import sound
 
 DEATHS = (
@@ -149,3 +153,31 @@ def test_a_clone_publishes_nothing_unless_it_is_asked_to(world: World, tmp_path:
     moved = clone(world.root, str(tmp_path / "moved"), keep_sinks=True)
     assert moved.sinks == ()
     assert subscriptions(moved.target) == subscriptions(world.root)
+
+
+def test_clones_of_a_job_that_goes_on_hold_each_message_once(tmp_path: Path) -> None:
+    """Nobody waits for a pause of the stages."""
+    world, ended = World.new(str(tmp_path / "warehouse"), ack=False), Event()
+
+    def go_on() -> None:
+        while not ended.is_set():
+            world.send(0, 1, 2)
+            world.go_on(1)
+
+    copies = list[str]()
+    with ThreadPoolExecutor(1) as pool:
+        going = pool.submit(go_on)
+        try:
+            for number in range(4):
+                copies.append(clone(world.root, str(tmp_path / f"copy {number}")).target)
+        finally:
+            ended.set()
+        going.result()
+    counts = list[int]()
+    for root in copies:
+        sent = open_table(root, INBOX).to_pyarrow_table(columns=["message_key"]).column(0).to_pylist()
+        came = [row["message_key"] for row in world.at(root).end() if row["subscription"] == PLAIN]
+        assert sorted(came) == sorted(sent)
+        counts.append(len(sent))
+    assert counts == sorted(counts)
+    assert counts[-1] > 0
