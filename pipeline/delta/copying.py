@@ -82,7 +82,9 @@ def _copied(files: Files, source: str, target: str, path: str) -> None:
         raise FileGone(_name(source), path) from error
 
 
-def link_files(files: Files, source: str, target: str, count: Count, more: Iterable[str] = ()) -> None:
+def link_files(
+    files: Files, source: str, target: str, count: Count, more: Iterable[str] = (), *, strict: bool = True
+) -> None:
     """Give the data files of a table whose log was copied one more name, and those that its entries still name.
 
     Args:
@@ -91,6 +93,8 @@ def link_files(files: Files, source: str, target: str, count: Count, more: Itera
         target: the other folder, which has the log.
         count: is raised.
         more: paths of other files that have to be there, relative to the table.
+        strict: all files of the table have to be there. Where anybody may append, ingest passes over those that are
+            not.
 
     Raises:
         FileGone: a file went meanwhile.
@@ -101,7 +105,7 @@ def link_files(files: Files, source: str, target: str, count: Count, more: Itera
         raise NotInDriver(PLACE)
     live = {unquote(each["path"]) for each in found[1]} | set(more)
     others = set(_named(files, target)) - live
-    for path, needed in [*((each, True) for each in sorted(live)), *((each, False) for each in sorted(others))]:
+    for path, needed in [*((each, strict) for each in sorted(live)), *((each, False) for each in sorted(others))]:
         # What is elsewhere is nobody's (`docs/tables.md`).
         if is_inside(path):
             _link(files, source, target, path, count, needed=needed)

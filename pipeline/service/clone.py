@@ -16,7 +16,7 @@ from pipeline.client.subscribing.policysetting import set_policy, unset_policy
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.errors import BadValue, PipelineError
 from pipeline.config.options import Options
-from pipeline.config.routes import SessionNeeded
+from pipeline.config.routes import NotInDriver, SessionNeeded
 from pipeline.config.settings import LiveClock, Settings
 from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE
 from pipeline.config.wallclock import wall_ms
@@ -30,7 +30,7 @@ from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import FOLDER as GUARD_TABLES
 from pipeline.subscriptions.guards import Guard
 from pipeline.subscriptions.settled import SettledMark, raise_to, read_mark
-from schemas import DELIVERIES, HELD, INBOX, SEGMENTS, TABLES
+from schemas import DELIVERIES, HELD, INBOX, SEGMENTS, SUBSCRIPTIONS, TABLES
 from state.units import Ms
 
 NOTE = "_clone.json"
@@ -224,6 +224,7 @@ def _copy(files: Files, folders: tuple[str, str], moment: _Moment, count: Count,
 
     Raises:
         FileGone: a file went meanwhile.
+        SourceIncomplete: a table has files that only Spark knows: there are deletion vectors, for instance.
     """
     root, target = folders
     tables = sorted((each for each in TABLES if each.name in moment.versions), key=lambda each: each is SEGMENTS)
@@ -232,8 +233,11 @@ def _copy(files: Files, folders: tuple[str, str], moment: _Moment, count: Count,
         copy_log(files, path_of(root, table), path_of(target, table), moment.versions[table.name])
     for number, table in enumerate(tables):
         on_step("files", number, len(tables))
-        more = moment.more.get(table.name, ())
-        link_files(files, path_of(root, table), path_of(target, table), count, more)
+        more, strict = moment.more.get(table.name, ()), table.writer in ALL_STAGES or table is SUBSCRIPTIONS
+        try:
+            link_files(files, path_of(root, table), path_of(target, table), count, more, strict=strict)
+        except NotInDriver as error:
+            raise SourceIncomplete(root, f"only Spark can tell which files {table.name} has") from error
     store = PreparedStore(files, path_of(target, DELIVERIES))
     for each in moment.prepared:
         store.put(each)

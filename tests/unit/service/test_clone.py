@@ -24,7 +24,7 @@ from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTL
 from pipeline.delta.deltars import open_table
 from pipeline.service import clone as cloning
 from pipeline.service.clone import SinkOff, SourceBusy, SourceIncomplete, clone
-from schemas import INBOX
+from schemas import INBOX, REJECTED_INGEST
 from tests.support.clones import PLAIN, Row, World
 from tests.support.examined import sound
 
@@ -105,6 +105,18 @@ def test_a_source_that_lacks_a_file_is_refused(world: World, tmp_path: Path) -> 
         world.cloned(str(tmp_path / "copy"))
     assert refused.value.root == world.root
     assert not (tmp_path / "copy").exists()
+
+
+def test_a_file_that_a_producer_took_away_keeps_nobody_from_a_clone(world: World, tmp_path: Path) -> None:
+    """Ingest passes over it in the source, too."""
+    world.send(0)
+    gone = max(Path(world.root, "inbox").glob("*.parquet"), key=lambda each: each.stat().st_mtime_ns)
+    gone.unlink()
+    copy = world.cloned(str(tmp_path / "copy"))
+    for each in (world, copy):
+        each.go_on(1)
+        rejected = open_table(each.root, REJECTED_INGEST).to_pyarrow_table(columns=["reason"]).to_pylist()
+        assert rejected == [{"reason": "broken_file"}]
 
 
 def test_a_source_whose_stages_commit_between_all_looks_is_refused(world: World, tmp_path: Path) -> None:
