@@ -137,9 +137,8 @@ def _rebuild_schedule(warehouse: Warehouse, options: Options, latest: Ms | None)
     known = [Ms(commit.note["instant"]) for commit in last]
     known += [Ms(taken.note["now"])] if taken is not None else []
     instant = max([*known, *given(warehouse.instants(SCHEDULE))[-1:]], default=EPOCH)
-    instant = instant if latest is None else min(instant, latest)
     write = _write_pending_here if warehouse.session is None else _write_pending
-    number = write(warehouse, options, instant)
+    number = write(warehouse, options, instant if latest is None else min(instant, latest))
     options.observe("rebuild.segments", number)
     # One millisecond back: the first tick is the instant itself, and releases what should have been released by then.
     return Origin(number, EVERYTHING_BEFORE, Ms(max(0, instant - 1)), number, takeover.owners(last))
