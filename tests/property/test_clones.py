@@ -19,6 +19,7 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 pytest.importorskip("pyspark", reason="the stages are made for sessions of Spark")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 
+from pipeline.client.insight.pendingfollower import PendingFollower
 from pipeline.delta.deltars import open_table
 from pipeline.service.clone import clone
 from schemas import DELIVERIES, MESSAGES
@@ -57,7 +58,7 @@ class OperatedClones(Operated):
         """Start the stages on a clone; those that were away stay away."""
         away, old = self.job.away, self.stages
         self.stages = Stages(root, old.settings, clock=old.clock)
-        self.job = Job(self.stages, self.job.clocks, away)
+        self.job, self.followed = Job(self.stages, self.job.clocks, away), PendingFollower(root)
         vars(self).pop("_copied", None)
 
     def end(self) -> None:
@@ -92,7 +93,7 @@ class MindsInClones(Minds):
         super().end()
         vars(self).update(before)
         self.stages = Stages(target, self.stages.settings)
-        self.root, self.stages.instant = target, instant
+        self.root, self.stages.instant, self.followed = target, instant, PendingFollower(target)
         # The batch that died was finished when the clone was made.
         self.decided = False
         super().end()
