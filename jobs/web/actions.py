@@ -12,7 +12,7 @@ from jobs.commands.deadletters import topic_of
 from jobs.commands.durations import BadText, span_ms
 from jobs.commands.times import instant
 from jobs.commands.values import position
-from jobs.web.screens import Answer, Site
+from jobs.web.screens import Answer, Site, whole
 from pipeline.client.commanding.commands import Command, cancel, release_now, reschedule, shift, undo
 from pipeline.client.insight.prospect import prospect
 from pipeline.client.message import MessageId
@@ -63,10 +63,7 @@ def policy(site: Site, form: Form) -> Answer:
         case "pause" | "resume" as which:
             set_policy(site.root, *name, paused=which == "pause")
         case "rate":
-            text = form.get("rate", "").strip()
-            if text and not text.isdecimal():
-                raise BadText(text, "messages a second, or nothing for any number")
-            set_policy(site.root, *name, max_rate=int(text) if text else None)
+            set_policy(site.root, *name, max_rate=whole(form, "rate", None, (1, 10_000_000)))
         case other:
             raise BadText(other or "", "pause, resume or rate")
     return Answer("", then="/subscriptions")
@@ -86,9 +83,10 @@ def begin(site: Site, form: Form) -> Answer:
 def letters(site: Site, form: Form) -> Answer:
     """Put dead letters back, the first ones."""
     name, text = (form.get("topic", ""), form.get("subscription", "")), form.get("limit", "").strip()
-    if text and not (text.isdecimal() and int(text)):
-        raise BadText(text, "how many, from 1 on; or nothing for all of them")
-    for _ in put_back(site.root, topic_of(site.root, *name), name, int(text) if text else None):
+    most = None if text == "all" else whole({"limit": text}, "limit", 0, (1, 1_000_000_000))
+    if most == 0:
+        raise BadText(text, "how many, from 1 on; or all")
+    for _ in put_back(site.root, topic_of(site.root, *name), name, most):
         pass
     return Answer("", then="/dead-letters")
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+from anyio import CapacityLimiter, to_thread
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
@@ -23,7 +25,7 @@ from jobs.commands.durations import BadText, spell
 from jobs.commands.failures import explain
 from jobs.web.actions import ACTIONS, Action
 from jobs.web.charts import due_chart, minutes_chart
-from jobs.web.guard import COOKIE, HEADERS, Guard
+from jobs.web.guard import HEADERS, Guard
 from jobs.web.screens import SCREENS, Answer, Screen, Site
 from pipeline.client.clock import clock_of
 from pipeline.config.printed import printable
@@ -37,8 +39,14 @@ FRAGMENT = "x-fragment"
 """With this header a script that brings a page up to date asks for what is inside its frame alone."""
 _MOST_BYTES = 1 << 20
 """Of a form."""
-_OPEN = ("/healthz", "/enter", "/static")
+_OPEN, _FILES = ("/healthz", "/enter"), "/static/"
 """Paths that everybody may see."""
+_AT_ONCE = 4
+"""So many answers are made at once; what else is asked for waits."""
+_REMEMBERED = 10_000
+"""So many forms are known that were sent already."""
+_REFUSED = 400
+"""From this status on an answer is a refusal."""
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -65,14 +73,14 @@ def templates(base: str = "") -> Environment:
     found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     found.filters |= {"time": iso_text, "spell": spell, "number": _number, "place": _place, "shown": printable}
     found.globals |= {
-        "url": lambda path, **query: url(base, path, **query),
+        "url": lambda path, /, **query: url(base, path, **query),
         "due_chart": due_chart,
         "minutes_chart": minutes_chart,
     }
     return found
 
 
-def url(base: str, path: str, **query: object) -> str:
+def url(base: str, path: str, /, **query: object) -> str:
     """The address of a page; what is None is left out."""
     given = {name: str(value) for name, value in query.items() if value is not None}
     return f"{base}{path}?{urlencode(given, errors='surrogatepass')}" if given else f"{base}{path}"
@@ -80,7 +88,7 @@ def url(base: str, path: str, **query: object) -> str:
 
 def application(root: str, options: Options) -> Starlette:
     """The page of a warehouse."""
-    guard = Guard(options.host, options.token)
+    guard = Guard(options.host, options.token, f"{root}\n{options.base}")
     page = _Page(Site(root, OverviewFollower(root), options.allow_commands), guard, options)
     routes = [Route(path, page.shows(screen)) for path, screen in SCREENS.items()]
     if options.allow_commands:
@@ -90,11 +98,14 @@ def application(root: str, options: Options) -> Starlette:
         Route("/enter", page.enter, methods=["GET", "POST"]),
         Mount("/static", StaticFiles(directory=HERE / "static")),
     ]
-    return Starlette(
+    app = Starlette(
         routes=[*routes, *others],
         middleware=[Middleware(Guarded, guard=guard, base=options.base)],
         exception_handlers={404: page.not_found, 405: page.not_found},
     )
+    # A proxy may know this page by another address than the one that would be made of the request.
+    app.router.redirect_slashes = False
+    return app
 
 
 class Guarded:
@@ -109,8 +120,8 @@ class Guarded:
             await self._app(scope, receive, send)
             return
         # A proxy may leave the base in the path, or take it off.
-        if self._base and scope["path"].startswith(f"{self._base}/"):
-            scope = {**scope, "path": scope["path"].removeprefix(self._base)}
+        if self._base and f"{scope['path']}/".startswith(f"{self._base}/"):
+            scope = {**scope, "path": scope["path"].removeprefix(self._base) or "/"}
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -124,10 +135,16 @@ class Guarded:
     def _refusal(self, request: Request) -> Response | None:
         if not self._guard.names_us(request.headers.get("host", "")):
             return PlainTextResponse("This page is served for another host.\n", 421)
-        is_open = request.url.path.startswith(_OPEN)
-        if is_open or self._guard.knows(request.cookies, request.headers.get("authorization", "")):
+        asked, path = request.headers, request.scope["path"]
+        if not self._guard.may_ask(asked.get("sec-fetch-site", ""), asked.get("sec-fetch-mode", "")):
+            return PlainTextResponse("Another page may not ask for this one.\n", 403)
+        if path in _OPEN or path.startswith(_FILES) or _knows(self._guard, request):
             return None
-        return RedirectResponse(url(self._base, "/enter"), 303)
+        if "authorization" in asked:
+            return PlainTextResponse("That is not the token.\n", 401)
+        query = request.scope["query_string"].decode(errors="replace")
+        then = f"{path}?{query}" if query else path
+        return RedirectResponse(url(self._base, "/enter", then=None if then == "/" else then), 303)
 
 
 class _Page:
@@ -136,6 +153,7 @@ class _Page:
     def __init__(self, site: Site, guard: Guard, options: Options) -> None:
         self._site, self._guard, self._options = site, guard, options
         self._templates = templates(options.base)
+        self._limiter, self._sent = CapacityLimiter(_AT_ONCE), OrderedDict[str, None]()
 
     def shows(self, screen: Screen) -> Endpoint:
         """An answer that shows a screen."""
@@ -154,55 +172,81 @@ class _Page:
                 return self._problem(request, 413, f"A form holds at most {_MOST_BYTES:,} bytes.")
             if not self._guard.may_change(request.headers.get("sec-fetch-site", ""), form.pop("secret", "")):
                 return self._problem(request, 403, "This form is of another page, or of an earlier start of this one.")
-            given = {**request.query_params, **form}
-            return await self._answered(request, lambda: action(self._site, given))
+            given, once = {**request.query_params, **form}, form.pop("once", "")
+            given.pop("once", None)
+            if once in self._sent:
+                return self._problem(
+                    request, 409, "This was done already; the page of commands says what became of it."
+                )
+            if once and given.get("sure") == "yes":
+                self._sent[once] = None
+                while len(self._sent) > _REMEMBERED:
+                    self._sent.popitem(last=False)
+            answer = await self._answered(request, lambda: action(self._site, given))
+            if answer.status_code >= _REFUSED:
+                self._sent.pop(once, None)
+            return answer
 
         return done
 
     async def _answered(self, request: Request, make: Callable[[], Answer]) -> Response:
         try:
-            answer = await run_in_threadpool(make)
+            return await to_thread.run_sync(lambda: self._made(request, make), limiter=self._limiter)
         except (DelaylineError, BadText, OSError) as error:
             return self._problem(request, 400, explain(error)[1])
         except Exception:  # noqa: BLE001 - whatever it is, the page goes on
             _LOG.exception("page %s", request.url.path)
             return self._problem(request, 500, "Something went wrong here; the log of this process says what.")
+
+    def _made(self, request: Request, make: Callable[[], Answer]) -> Response:
+        answer = make()
         if answer.then is not None:
             return RedirectResponse(url(self._options.base, answer.then), 303)
         return self._rendered(request, answer.template, answer.values)
 
     def _rendered(self, request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
         frame = "fragment.html" if FRAGMENT in request.headers else "frame.html"
+        now_ms = clock_of(self._site.root).wall()
         text = self._templates.get_template(template).render(
             frame=frame,
             site=self._site,
-            path=request.url.path,
+            known=_knows(self._guard, request),
+            path=request.scope["path"],
             secret=self._guard.secret,
-            now_ms=clock_of(self._site.root).wall(),
+            once=token_urlsafe(12),
+            now_ms=now_ms,
             **values,
         )
-        return HTMLResponse(text.encode(errors="replace"), status)
+        return HTMLResponse(text.encode(errors="replace"), status, {"X-Now": iso_text(now_ms, "seconds")})
 
     def _problem(self, request: Request, status: int, text: str) -> Response:
         return self._rendered(request, "problem.html", {"title": "That did not work", "text": text}, status)
 
     async def not_found(self, request: Request, _error: Exception) -> Response:
         """There is no such page."""
-        return self._problem(request, 404, f"There is no page {request.url.path}.")
+        return self._problem(request, 404, f"There is no page {request.scope['path']}.")
 
     async def enter(self, request: Request) -> Response:
         """Ask for the token, and remember that it was named."""
+        then = request.query_params.get("then", "/")
+        values = {"title": "Enter", "wrong": request.method != "GET", "then": then}
         if request.method == "GET":
-            return self._rendered(request, "enter.html", {"title": "Enter", "wrong": False})
+            return self._rendered(request, "enter.html", values)
         form = await _form(request) or {}
         if not self._guard.lets_in(form.get("token", "")):
-            return self._rendered(request, "enter.html", {"title": "Enter", "wrong": True}, 403)
-        answer = RedirectResponse(url(self._options.base, "/"), 303)
+            return self._rendered(request, "enter.html", values, 403)
+        is_own = then.startswith("/") and not then.startswith(("//", "/\\"))
+        answer = RedirectResponse(f"{self._options.base}{then if is_own else '/'}", 303)
         value = self._guard.pass_of(form["token"])
         is_secure = request.url.scheme == "https"
         path = self._options.base or "/"
-        answer.set_cookie(COOKIE, value, path=path, httponly=True, samesite="strict", secure=is_secure)
+        answer.set_cookie(self._guard.cookie, value, path=path, httponly=True, samesite="lax", secure=is_secure)
         return answer
+
+
+def _knows(guard: Guard, request: Request) -> bool:
+    """Whether a request may see what the page shows."""
+    return guard.knows(request.cookies, request.headers.get("authorization", ""))
 
 
 async def _form(request: Request) -> dict[str, str] | None:

@@ -14,7 +14,6 @@ from hashlib import sha256
 
 TOKEN = "DELAYLINE_WEB_TOKEN"  # noqa: S105 - the name of a variable
 """The variable of the environment that holds the token of a page on another address than the loopback."""
-COOKIE = "delayline"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 HEADERS = {
     "Content-Security-Policy": (
@@ -39,12 +38,30 @@ class Guard:
     Attributes:
         host: the address that the page listens at.
         token: what a browser has to show once; None: nothing, on the loopback.
+        page: names the page among those of one host: its warehouse and its base.
         secret: stands in the forms of this process.
     """
 
     host: str
     token: str | None = None
+    page: str = ""
     secret: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+
+    @property
+    def cookie(self) -> str:
+        """The name of the cookie. Cookies know no ports, so two pages on one host have two names."""
+        return f"delayline-{sha256(self.page.encode()).hexdigest()[:12]}"
+
+    def may_ask(self, site: str, mode: str) -> bool:
+        """Whether a browser may ask for a page: one of ours, or somebody who follows a link or types the address.
+
+        Other pages would let it ask for what takes long, as a picture or a script.
+
+        Args:
+            site: where it comes from (`Sec-Fetch-Site`); empty when it does not say.
+            mode: what it is for (`Sec-Fetch-Mode`).
+        """
+        return not site or site in _OWN or mode == "navigate"
 
     def names_us(self, host: str) -> bool:
         """Whether a `Host` is one of ours: the names of the loopback, or any where a token is asked for."""
@@ -56,7 +73,7 @@ class Guard:
         if self.token is None:
             return True
         bearer = authorization.removeprefix("Bearer ") if authorization.startswith("Bearer ") else ""
-        return _same(cookies.get(COOKIE, ""), self.pass_of(self.token)) or _same(bearer, self.token)
+        return _same(cookies.get(self.cookie, ""), self.pass_of(self.token)) or _same(bearer, self.token)
 
     def lets_in(self, token: str) -> bool:
         """Whether somebody has named the token."""

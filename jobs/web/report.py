@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from jobs.web.app import HERE, templates
 from pipeline.client.commanding.outcomes import outcomes
 from pipeline.client.insight.topics import topics
@@ -25,4 +27,9 @@ def report(root: str, now_ms: int, as_of: int | None = None) -> str:
     style = (HERE / "static" / "page.css").read_text(encoding="utf-8")
     seen = OverviewFollower(root).look(now_ms) if as_of is None else look_back(root, as_of)
     template = templates().get_template("report.html")
-    return template.render(seen=seen, style=style, commands=outcomes(root, _COMMANDS), topics=topics(root))
+    found = [each for each in outcomes(root, _COMMANDS) if as_of is None or each.at is None or _ms(each.at) <= as_of]
+    return template.render(seen=seen, style=style, commands=found, topics=topics(root), as_of=as_of)
+
+
+def _ms(at: datetime) -> int:
+    return int(at.timestamp() * 1_000)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -23,7 +24,7 @@ from pipeline.client.insight.forecast import together
 from pipeline.client.insight.pendingrows import pending_rows
 from pipeline.client.insight.topics import topics
 from pipeline.client.insight.trace import Trace, trace
-from pipeline.client.subscribing.deadletters import dead_letters
+from pipeline.client.subscribing.deadletters import DeadLetter, dead_letters
 from pipeline.client.subscribing.lines import history
 from pipeline.client.subscribing.subscriptions import registered, subscriptions
 from pipeline.config.printed import printable
@@ -39,6 +40,9 @@ from schemas import SUBSCRIPTIONS
 
 _ROWS, _LETTERS, _COUNTED, _COMMANDS, _HISTORIES = 100, 50, 10_000, 50, 20
 """So many messages, letters, commands and histories are shown; so many letters are counted."""
+_DIGITS, _LONGEST_CONDITION = 12, 1_000
+"""Of a number, and characters of a condition: the planner of queries takes minutes for what is much longer."""
+_QUERY = re.compile(r"\b(select|with|values|generate_series)\b", re.IGNORECASE)
 _LONGEST_SHOWN = 65_536
 """Bytes of a payload."""
 
@@ -110,6 +114,9 @@ def messages(site: Site, query: Query) -> Answer:
     cut = _cut(site, topic, name) if where == "true" else None
     near = where if cut is None else f"due_time < {sql_time(cut)}"
     rows = python_rows(pending_rows(site.root, topic, name, where=near, limit=_ROWS + 1))
+    if cut is not None and len(rows) <= _ROWS:
+        # Some of what was counted has come meanwhile.
+        rows = python_rows(pending_rows(site.root, topic, name, where=where, limit=_ROWS + 1))
     values: dict[str, Any] = {"rows": rows[:_ROWS], "more": len(rows) > _ROWS, "where": where, "asked": _asked(query)}
     values["topics"] = sorted({each.topic for each in subscriptions(site.root)})
     return Answer("messages.html", {"title": "Messages", "live": False, **values})
@@ -134,7 +141,7 @@ def condition(query: Query) -> str:
     """The filter of a page of messages as a condition of SQL.
 
     Raises:
-        BadText: a time is not one.
+        BadText: a time is not one; the condition is too long, or holds a query.
     """
     parts = []
     if key := query.get("key"):
@@ -144,6 +151,9 @@ def condition(query: Query) -> str:
             ms = int(instant(text).timestamp() * 1_000)
             parts.append(f"due_time {sign} {sql_time(ms)}")
     if where := query.get("where", "").strip():
+        if len(where) > _LONGEST_CONDITION or _QUERY.search(where):
+            allowed = f"a condition of up to {_LONGEST_CONDITION:,} characters without a query in it"
+            raise BadText(where[:_LONGEST_CONDITION], allowed)
         parts.append(f"({where})" if parts else where)
     return " AND ".join(parts) or "true"
 
@@ -178,10 +188,14 @@ def letters(site: Site, _query: Query) -> Answer:
     for line in subscriptions(site.root):
         if line.policies.max_redeliveries is not None:
             topic = letters_topic(site.root, *line.named)
-            some = list(islice(dead_letters(site.root, topic, origin=line.named), _COUNTED))
+            count, some = 0, list[tuple[DeadLetter, int]]()
+            for each in islice(dead_letters(site.root, topic, origin=line.named), _COUNTED):
+                count += 1
+                if count <= _LETTERS:
+                    some.append((replace(each, payload=b""), len(each.payload)))
             if some:
-                found.append((line, topic, len(some), len(some) == _COUNTED, some[:_LETTERS]))
-    return Answer("letters.html", {"title": "Dead letters", "live": True, "found": found})
+                found.append((line, topic, count, count == _COUNTED, some))
+    return Answer("letters.html", {"title": "Dead letters", "live": False, "found": found})
 
 
 def forecast(site: Site, query: Query) -> Answer:
@@ -212,7 +226,7 @@ def whole(query: Query, name: str, usual: T, span: tuple[int, int]) -> int | T:
     text = query.get(name, "").strip()
     if not text:
         return usual
-    if not text.isdecimal() or not span[0] <= int(text) <= span[1]:
+    if not text.isdecimal() or len(text) > _DIGITS or not span[0] <= int(text) <= span[1]:
         raise BadText(text, f"a whole number in {span[0]}..{span[1]:,}")
     return int(text)
 
@@ -281,9 +295,11 @@ def formed(payload: bytes | None, form: str) -> str:
             return some.hex(" ", -4) + rest
         case "json":
             try:
-                return _lines(json.dumps(json.loads(payload), ensure_ascii=False, indent=2)[:_LONGEST_SHOWN])
-            except ValueError:
+                text = json.dumps(json.loads(payload), ensure_ascii=False, indent=2)
+            except (ValueError, RecursionError):
                 return "It is no JSON."
+            more = "" if len(text) <= _LONGEST_SHOWN else f"\n... and {len(text) - _LONGEST_SHOWN:,} characters more"
+            return _lines(text[:_LONGEST_SHOWN] + more)
         case "text":
             return _lines(some.decode(errors="backslashreplace") + rest)
         case _:

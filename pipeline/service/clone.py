@@ -18,6 +18,7 @@ from pipeline.config.errors import BadValue, PipelineError
 from pipeline.config.options import Options
 from pipeline.config.routes import NotInDriver, SessionNeeded
 from pipeline.config.settings import LiveClock, Settings
+from pipeline.config.spelling import command_line
 from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.copying import Count, FileGone, copy_log, link_files, versions
@@ -60,7 +61,7 @@ class SourceIncomplete(PipelineError):
     """A warehouse lacks a file that its copy would need. `delayline doctor` names it and what to do."""
 
     def __init__(self, root: str, what: str) -> None:
-        super().__init__(f"{root}: {what}; see: delayline doctor --warehouse {root}")
+        super().__init__(f"{root}: {what}; see: {command_line(root, 'doctor')}")
         self.root, self.what = root, what
 
 

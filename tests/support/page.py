@@ -34,6 +34,13 @@ class Answered:
         """What a reader sees, without tags."""
         return " ".join(unescape(re.sub(r"<[^>]*>", " ", self.text)).split())
 
+    @property
+    def once(self) -> str:
+        """The number with which a form is taken once."""
+        found = re.search('name="once" value="([^"]*)"', self.text)
+        assert found is not None
+        return found[1]
+
     def form(self, action: str) -> tuple[str, str]:
         """Where the first form that leads there is sent, and its secret."""
         found = re.search(

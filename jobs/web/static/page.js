@@ -6,35 +6,49 @@
   if (!main || !button || !main.hasAttribute("data-live")) { return; }
   const every = 3000;
   let paused = false;
-  let asking = false;
-  const busy = () => main.contains(document.activeElement) && /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName);
+  let away = false;
+  // What somebody has typed, chosen or marked stays.
+  const changed = (each) => each.type !== "hidden" && (each.tagName === "SELECT"
+    ? [...each.options].some((option) => option.selected !== option.defaultSelected && each.selectedIndex > 0)
+    : each.value !== each.defaultValue);
+  const busy = () => {
+    const active = document.activeElement;
+    const marked = document.getSelection();
+    return (main.contains(active) && active.closest("form") !== null)
+      || [...main.querySelectorAll("input, select, textarea")].some(changed)
+      || (marked !== null && !marked.isCollapsed && main.contains(marked.anchorNode));
+  };
   const update = async () => {
-    if (paused || asking || document.hidden || busy()) { return; }
-    asking = true;
+    if (paused || document.hidden || busy()) { return; }
     try {
       const answer = await fetch(location.href, { headers: { "X-Fragment": "1" }, credentials: "same-origin" });
-      if (answer.ok && !answer.redirected && !busy()) {
+      if (answer.redirected) { location.reload(); return; }
+      away = !answer.ok;
+      if (answer.ok && !busy()) {
         const open = [...main.querySelectorAll("details")].map((each) => each.open);
         const focused = main.contains(document.activeElement) && document.activeElement.id;
         main.innerHTML = await answer.text();
+        document.querySelector("#now").textContent = answer.headers.get("X-Now");
         main.querySelectorAll("details").forEach((each, number) => { each.open = Boolean(open[number]); });
         if (focused) { document.getElementById(focused)?.focus(); }
       }
-      button.dataset.away = String(!answer.ok);
     } catch {
-      button.dataset.away = "true";
-    } finally {
-      asking = false;
-      say();
+      away = true;
     }
+    say();
   };
   const say = () => {
-    const away = button.dataset.away === "true" ? " (no answer)" : "";
-    button.textContent = paused ? "Resume updates" : `Pause updates${away}`;
+    button.textContent = paused ? "Resume updates" : `Pause updates${away ? " (no answer)" : ""}`;
     button.setAttribute("aria-pressed", String(paused));
+  };
+  // What takes long to answer is asked for less often.
+  const go = async () => {
+    const begun = Date.now();
+    await update();
+    setTimeout(go, Math.max(every, Date.now() - begun));
   };
   button.hidden = false;
   button.addEventListener("click", () => { paused = !paused; say(); update(); });
   document.addEventListener("visibilitychange", update);
-  setInterval(update, every);
+  setTimeout(go, every);
 })();

@@ -174,5 +174,5 @@ def backlogs(looked: Counted, minutes: Mapping[int, Mapping[int, int]], due: Map
     """What is pending for each subscription, of what is pending for each listener."""
     numbers = {name: number for number, name in enumerate(looked.listeners)}
     counts = ((name, numbers.get(name, -1)) for name in sorted(looked.since))
-    mine = ((name, number, minutes.get(number, {})) for name, number in counts)
+    mine = ((name, number, dict(sorted(minutes.get(number, {}).items()))) for name, number in counts)
     return [Backlog(*name, sum(each.values()), due.get(number), each) for name, number, each in mine]

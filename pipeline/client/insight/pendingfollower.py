@@ -8,6 +8,7 @@ sought, a command was given, something was left out for good, or rows were taken
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,6 +39,7 @@ _READ = ("topic", "subscription", "life", "ledger_id", "entry_id", "publish_time
          "redelivery_count")  # fmt: skip
 _MOVED_BY = ("ledgers", "entries", "due")
 _LAST = "SELECT MAX(ledger_id) AS ledger FROM messages"
+_NONE: Mapping[int, Mapping[int, int]] = {}
 _FEW_BYTES = 256 << 20
 """Larger files that came are counted with all others: at that size it takes as long."""
 
@@ -52,6 +54,7 @@ class _Known:
         minutes: what is pending, but for what commands gave another due time.
         all: with that.
         due: when the first is due, by listener.
+        has_moved: whether commands gave any of it another due time.
     """
 
     of: Counted
@@ -59,6 +62,17 @@ class _Known:
     minutes: Minutes
     all: Minutes
     due: dict[int, int]
+    has_moved: bool
+
+    def due_as_before(self, first: Mapping[int, int], new: Mapping[int, Mapping[int, int]]) -> dict[int, int]:
+        """When the first is due of listeners of whose first minutes nothing has changed.
+
+        Args:
+            first: the first minute of each.
+            new: what has changed, by listener and minute.
+        """
+        same = (number for number, at in first.items() if number in self.due and at not in new.get(number, {}))
+        return {number: self.due[number] for number in same if min(self.all[number]) == first[number]}
 
 
 class PendingFollower:
@@ -81,8 +95,10 @@ class PendingFollower:
         Raises:
             NoWarehouse: the folder lacks a table.
         """
+        # What fails below leaves nothing to go on from: the warehouse may be another one by the next look.
+        before, self._known = self._known, None
         now = opened(self.root, (None, None), None)
-        known = None if self._known is None else self._followed(self._known, now)
+        known = None if before is None else self._followed(before, now)
         if known is None:
             known = self._counted(now)
             self.recounts += 1
@@ -95,11 +111,14 @@ class PendingFollower:
         """Count all."""
         with now.changes(Portion(moved=False)) as (changes, tables):
             minutes = by_minute(tables, changes) if changes else {}
-        return self._completed(now, minutes, {}, {})
+        return self._completed(now, minutes)
 
     def _followed(self, known: _Known, now: Counted) -> _Known | None:
         """Count what came since; None: all has to be counted."""
         if known.of.since != now.since or not _same(known.of.rule, now.rule):
+            return None
+        pairs = ((known.of.deliveries, now.deliveries), (known.of.messages, now.messages))
+        if any(one.metadata().id != other.metadata().id or one.version() > other.version() for one, other in pairs):
             return None
         fresh = self._delivered_since(known.of, now)
         if fresh is None or self._taken_out(MESSAGES, known.of.messages.version(), now.messages.version()):
@@ -108,32 +127,23 @@ class PendingFollower:
         now = replace(now, settled=known.of.settled)
         with now.changes(Portion(known.ledger, fresh, moved=False)) as (changes, tables):
             new = by_minute(tables, changes) if changes else {}
-        return self._completed(now, _sum(known.minutes, new), known.all, known.due, new)
+        return self._completed(now, _sum(known.minutes, new), known, new)
 
     def _completed(
-        self, now: Counted, minutes: Minutes, before: Minutes, due: dict[int, int], new: Minutes | None = None
+        self, now: Counted, minutes: Minutes, before: _Known | None = None, new: Mapping[int, Mapping[int, int]] = _NONE
     ) -> _Known:
         """With what commands gave another due time, and with the first due times."""
         with now.changes(Portion(moved=True)) as (changes, tables):
             moved = by_minute(tables, changes) if changes else {}
         everything = positive(_sum(minutes, moved))
         first = {number: min(each) for number, each in everything.items()}
-        is_as_before = {
-            number
-            for number, at in first.items()
-            if new is not None
-            and not moved
-            and number in due
-            and min(before[number]) == at
-            and at not in new.get(number, {})
-        }
-        kept = {number: due[number] for number in is_as_before}
+        kept = {} if before is None or moved or before.has_moved else before.due_as_before(first, new)
         asked = {number: each for number, each in everything.items() if number not in kept}
         if asked:
             with now.changes() as (changes, tables):
                 kept |= next_due(tables, changes, asked)
         ledgers = query(_LAST, messages=now.messages)[0]["ledger"]
-        return _Known(now, 0 if ledgers is None else ledgers + 1, minutes, everything, kept)
+        return _Known(now, 0 if ledgers is None else ledgers + 1, minutes, everything, kept, bool(moved))
 
     def _taken_out(self, table: Table, after: int, upto: int) -> bool:
         """Whether rows of a table were taken out, or nobody can say."""

@@ -98,8 +98,10 @@ def test_what_matches_is_cancelled_after_a_look_and_taken_back(
     refused = visitor.send(look.form("/command"), sure="yes", by="ann", reason=" ")
     assert (refused.status, "why is kept with the command" in refused.words) == (400, True)
     assert pending(world.root, "orders", "mail").backlogs[0].count == before
-    done = visitor.send(look.form("/command"), sure="yes", by="ann", reason="snow")
+    sure = {"sure": "yes", "once": look.once, "by": "ann", "reason": "snow"}
+    done = visitor.send(look.form("/command"), **sure)
     assert (done.status, done.headers["location"]) == (303, "/commands")
+    assert visitor.send(look.form("/command"), **sure).status == 409
     assert pending(world.root, "orders", "mail").backlogs[0].count == before - 6
     commands = visitor.get("/commands")
     assert "cancel" in commands.words
@@ -140,6 +142,7 @@ def test_a_subscription_is_paused_given_a_rate_and_begun_anew(
     assert "paused = true, max_rate = 50" in visitor.get("/subscription", **name).words
     policies = registered(world.root, "orders", "night").policies
     assert (policies.paused, policies.max_rate) == (False, 50)
+    assert visitor.send(policy, set="rate", rate="9" * 5_000).status == 400
     look = visitor.send(visitor.get("/subscription", **name).form("/seek"), to="latest")
     assert "Begin orders / night anew?" in look.words
     visitor.send(look.form("/seek"), sure="yes")
@@ -170,6 +173,7 @@ def test_dead_letters_are_put_back(world: VirtualWarehouse, client: Client, visi
     letters = visitor.get("/dead-letters")
     assert "orders / mail: 1 in orders-mail-DLQ" in letters.words
     assert " dead nack " in letters.words
+    assert visitor.send(letters.form("/put-back"), limit="").status == 400
     assert visitor.send(letters.form("/put-back"), limit="1").status == 303
     world.run_until_idle()
     assert "No dead letter." in visitor.get("/dead-letters").words
@@ -199,6 +203,9 @@ def test_texts_of_strangers_are_texts(world: VirtualWarehouse, client: Client, v
     [
         ("/messages", {"where": "nothing = 1"}, "nothing"),
         ("/messages", {"from": "soon"}, "soon"),
+        ("/messages", {"where": "1" + "+1" * 30_000}, "1,000 characters"),
+        ("/messages", {"where": "(SELECT count(*) FROM messages) > 0"}, "without a query"),
+        ("/forecast", {"hours": "1" * 5_000}, "a whole number"),
         ("/message", {"topic": "orders", "position": "x"}, "LEDGER:ENTRY"),
         ("/message", {"topic": "orders"}, "a position or a key"),
         ("/subscription", {"topic": "orders", "subscription": "nobody"}, "nobody"),
@@ -247,6 +254,9 @@ def test_it_takes_forms_of_its_own_alone(world: VirtualWarehouse, visitor: Visit
     elsewhere = {"Sec-Fetch-Site": "cross-site"}
     assert visitor.post("/policy", elsewhere, secret=secret, **form).status == 403
     assert visitor.get("/", {"Host": "evil.example:80"}).status == 421
+    picture = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+    assert visitor.get("/messages", picture).status == 403
+    assert visitor.get("/messages", picture | {"Sec-Fetch-Mode": "navigate"}).status == 200
     assert not registered(world.root, "orders", "mail").policies.paused
     answer = visitor.get("/")
     assert "default-src 'none'" in answer.headers["content-security-policy"]
@@ -261,15 +271,23 @@ def test_with_a_token_it_shows_itself_to_who_has_it(world: VirtualWarehouse) -> 
     """By a cookie that a script cannot read, or by a header."""
     with served(world.root, token=TOKEN, host="10.0.0.1", base="/delayline") as visitor:
         assert visitor.get("/").headers["location"] == "/delayline/enter"
+        asked = visitor.get("/delayline/messages", topic="orders").headers["location"]
+        assert asked == "/delayline/enter?then=%2Fmessages%3Ftopic%3Dorders"
+        assert world.root not in visitor.get("/enter").text + visitor.get("/static/nothing").text
+        assert visitor.post("/enter?then=//evil.example", token=TOKEN).headers["location"] == "/delayline/"
+        assert visitor.post(asked.removeprefix("/delayline"), token=TOKEN).headers["location"] == (
+            "/delayline/messages?topic=orders"
+        )
         assert visitor.get("/healthz").text == "ok\n"
         assert visitor.post("/enter", token=TOKEN[1:]).status == 403
         entered = visitor.post("/enter", token=TOKEN)
         cookie = entered.headers["set-cookie"]
-        assert {"HttpOnly", "SameSite=strict", "Path=/delayline"} <= set(cookie.split("; "))
-        shown = visitor.get("/delayline/", {"Cookie": cookie.partition(";")[0]})
+        assert {"HttpOnly", "SameSite=lax", "Path=/delayline"} <= set(cookie.split("; "))
+        shown = visitor.get("/delayline", {"Cookie": cookie.partition(";")[0]})
         assert (shown.status, 'href="/delayline/commands"' in shown.text) == (200, True)
         assert visitor.get("/", {"Authorization": "Bearer tell nobody"}).status == 200
-        assert visitor.get("/", {"Cookie": "delayline=tell nobody"}).status == 303
+        assert visitor.get("/", {"Cookie": f"{cookie.partition('=')[0]}={TOKEN}"}).status == 303
+        assert visitor.get("/", {"Authorization": "Bearer tell everybody"}).status == 401
 
 
 def test_a_script_that_follows_gets_what_is_inside_the_frame(visitor: Visitor) -> None:

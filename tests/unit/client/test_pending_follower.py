@@ -1,0 +1,82 @@
+"""What is pending, followed: where it has to be counted anew, or looked at again."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from deltalake import DeltaTable
+
+from pipeline.client.commanding.commands import reschedule
+from pipeline.client.insight.pending import pending
+from pipeline.client.insight.pendingfollower import PendingFollower
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.config.errors import NoWarehouse
+from pipeline.delta.deltars import path_of
+from schemas import DELIVERIES, MESSAGES
+from tests.support.client import at, delivery_row, message_row, new_warehouse, noticed, put
+
+NOON = 3_999_960_000_000
+
+
+def filled(root: str, count: int) -> None:
+    """So many messages wait for a subscription, a second apart."""
+    subscribe(root, Subscription("t", "s", start="earliest"))
+    put(root, MESSAGES, *(message_row(1, entry, NOON + 1_000 * entry) for entry in range(count)))
+    noticed(root, "s", 0)
+
+
+def test_what_is_added_and_delivered_is_followed_without_a_recount(root: str) -> None:
+    """Also when files were merged, and the first minute is the same one."""
+    filled(root, 3)
+    followed = PendingFollower(root)
+    for step in range(4):
+        assert followed.look().backlogs == pending(root).backlogs
+        match step:
+            case 0:
+                put(root, MESSAGES, *(message_row(2, entry, NOON - 90_000 * entry) for entry in range(3)))
+            case 1:
+                put(root, DELIVERIES, delivery_row(message_row(1, 0, NOON)))
+            case 2:
+                DeltaTable(path_of(root, MESSAGES)).optimize.compact()
+    assert followed.recounts == 1
+    (backlog,) = followed.look().backlogs
+    assert list(backlog.minutes) == sorted(backlog.minutes)
+
+
+def test_another_warehouse_at_the_same_place_is_counted_anew(root: str) -> None:
+    """Somebody deleted it, and made one that has fewer messages and the same subscriptions."""
+    filled(root, 7)
+    followed = PendingFollower(root)
+    assert followed.look().backlogs[0].count == 7
+    shutil.rmtree(root)
+    with pytest.raises(NoWarehouse):
+        followed.look()
+    new_warehouse(root)
+    filled(root, 3)
+    assert followed.look().backlogs == pending(root).backlogs
+
+
+def test_rows_that_somebody_takes_out_are_counted_anew(root: str) -> None:
+    """Nobody can tell from the log which they were."""
+    filled(root, 4)
+    put(root, DELIVERIES, delivery_row(message_row(1, 0, NOON)))
+    followed = PendingFollower(root)
+    followed.look()
+    DeltaTable(path_of(root, DELIVERIES)).delete()
+    assert followed.look().backlogs == pending(root).backlogs
+    assert followed.recounts == 2
+
+
+def test_the_next_due_time_is_looked_at_again_when_what_a_command_moved_has_come(root: str) -> None:
+    """It was the first of its minute, and is no change of what was counted without it."""
+    filled(root, 2)
+    reschedule(root, "t", "s", where="entry_id = 1", to=at(NOON - 30_000))
+    followed = PendingFollower(root)
+    assert followed.look().backlogs[0].next_due == NOON - 30_000
+    moved = delivery_row(message_row(1, 1, NOON + 1_000)) | {"due_time": at(NOON - 30_000), "round": 1}
+    put(root, DELIVERIES, moved)
+    assert followed.look().backlogs == pending(root).backlogs
