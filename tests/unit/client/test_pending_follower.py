@@ -39,7 +39,7 @@ def test_what_is_added_and_delivered_is_followed_without_a_recount(root: str) ->
             case 0:
                 put(root, MESSAGES, *(message_row(2, entry, NOON - 90_000 * entry) for entry in range(3)))
             case 1:
-                put(root, DELIVERIES, delivery_row(message_row(1, 0, NOON)))
+                put(root, DELIVERIES, delivery_row(message_row(1, 0, NOON)) | {"life": 0})
             case 2:
                 DeltaTable(path_of(root, MESSAGES)).optimize.compact()
     assert followed.recounts == 1
@@ -63,7 +63,7 @@ def test_another_warehouse_at_the_same_place_is_counted_anew(root: str) -> None:
 def test_rows_that_somebody_takes_out_are_counted_anew(root: str) -> None:
     """Nobody can tell from the log which they were."""
     filled(root, 4)
-    put(root, DELIVERIES, delivery_row(message_row(1, 0, NOON)))
+    put(root, DELIVERIES, delivery_row(message_row(1, 0, NOON)) | {"life": 0})
     followed = PendingFollower(root)
     followed.look()
     DeltaTable(path_of(root, DELIVERIES)).delete()
@@ -73,10 +73,13 @@ def test_rows_that_somebody_takes_out_are_counted_anew(root: str) -> None:
 
 def test_the_next_due_time_is_looked_at_again_when_what_a_command_moved_has_come(root: str) -> None:
     """It was the first of its minute, and is no change of what was counted without it."""
-    filled(root, 2)
-    reschedule(root, "t", "s", where="entry_id = 1", to=at(NOON - 30_000))
+    subscribe(root, Subscription("t", "s", start="earliest"))
+    rows = [message_row(1, 0, NOON + 50_000), message_row(1, 1, NOON + 3_600_000)]
+    put(root, MESSAGES, *rows)
+    noticed(root, "s", 0)
+    reschedule(root, "t", "s", where="entry_id = 1", to=at(NOON + 5_000))
     followed = PendingFollower(root)
-    assert followed.look().backlogs[0].next_due == NOON - 30_000
-    moved = delivery_row(message_row(1, 1, NOON + 1_000)) | {"due_time": at(NOON - 30_000), "round": 1}
-    put(root, DELIVERIES, moved)
+    assert followed.look().backlogs[0].next_due == NOON + 5_000
+    put(root, DELIVERIES, delivery_row(rows[1]) | {"due_time": at(NOON + 5_000), "round": 1, "life": 0})
     assert followed.look().backlogs == pending(root).backlogs
+    assert followed.look().backlogs[0].next_due == NOON + 50_000
