@@ -8,6 +8,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
+from pipeline.client.clock import clock_of
 from pipeline.client.producing.limits import Bounds, check_name, check_texts
 from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.delta.deltars import append, rows_of
@@ -23,7 +24,7 @@ class Message:
     Attributes:
         topic: where to; not empty.
         payload: the bytes to deliver; None: there is no value.
-        publish_time: when it was sent, with a time zone; None: when ingest takes it.
+        publish_time: when it was sent, with a time zone; None: when `send` is called.
         key: travels with the message; the order of deliveries does not depend on it.
         properties: what travels beside the payload.
         deliver_at: not before this time, with a time zone.
@@ -94,6 +95,8 @@ def drawn_name() -> str:
 def send(root: str, messages: Sequence[Message]) -> int:
     """Append messages to the inbox in one commit; give how many.
 
+    A message that does not say when it was sent is sent now: a delay counts from this call, also while no job runs.
+
     Raises:
         NoWarehouse: the folder has no inbox.
         MessageTooBig: a payload is larger than the job takes; nothing was sent.
@@ -107,7 +110,7 @@ def send(root: str, messages: Sequence[Message]) -> int:
         check_kind("messages", each, Message, "a list of messages")
         check(each)
     if messages:
-        append(root, INBOX, rows_of_messages(messages))
+        append(root, INBOX, rows_of_messages(messages, clock_of(root).wall_time()))
     return len(messages)
 
 
@@ -117,17 +120,17 @@ def checker(root: str) -> Callable[[Message], None]:
     return lambda message: bounds.check(len(message.payload or b""), message.deliver_after_ms or message.delay_ms)
 
 
-def rows_of_messages(messages: Sequence[Message]) -> pa.Table:
-    """Messages as rows of `inbox`."""
-    return rows_of(INBOX, [_row(message) for message in messages])
+def rows_of_messages(messages: Sequence[Message], sent_at: datetime | None = None) -> pa.Table:
+    """Messages as rows of `inbox`; when those were sent that do not say it. None: ingest says it when it takes them."""
+    return rows_of(INBOX, [_row(message, sent_at) for message in messages])
 
 
-def _row(message: Message) -> dict[str, object]:
+def _row(message: Message, sent_at: datetime | None) -> dict[str, object]:
     return {
         "topic": message.topic,
         "message_key": message.key,
         "properties": dict(message.properties) or None,
-        "publish_time": message.publish_time,
+        "publish_time": message.publish_time or sent_at,
         "deliver_at": message.deliver_at,
         "deliver_after_ms": message.deliver_after_ms,
         "payload": message.payload,

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from deltalake import DeltaTable
 
+from pipeline.client.clock import clock_of
 from pipeline.client.producing.inbox import Message, rows_of_messages
 from pipeline.config.errors import BadValue, PipelineError
 from pipeline.delta.deltars import NumberTaken, append, open_table, query, quoted
@@ -214,7 +215,7 @@ def _send(root: str, topic: str, origin: Name, letters: list[DeadLetter], behind
     messages = [each.again for each in letters if each.origin]
     ledger, entry = letters[-1].position
     noted = _application(topic, origin), ledger << _ENTRY_BITS | entry
-    append(root, INBOX, rows_of_messages(messages), once=noted, behind=behind)
+    append(root, INBOX, rows_of_messages(messages, clock_of(root).wall_time()), once=noted, behind=behind)
     return len(messages)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,11 @@ def test_a_dead_letter_says_where_it_comes_from_and_why_it_failed(root: str) -> 
 
 
 def test_what_is_put_back_goes_to_its_topic_without_delay_and_says_what_it_was(root: str) -> None:
-    """As its sender sent it."""
+    """As its sender sent it, and now."""
+    before = datetime.now(UTC)
     assert list(put_back(root, DEAD, ORIGIN)) == [5]
     row = sent(root)[0]
+    assert before <= row["publish_time"] <= datetime.now(UTC)
     assert (row["topic"], row["message_key"], row["payload"]) == ("orders", "k", b"3.0")
     assert (row["deliver_at"], row["deliver_after_ms"]) == (None, None)
     assert dict(row["properties"]) == {"colour": "red", "delayline.put_back": f"{DEAD} 3:0"}
