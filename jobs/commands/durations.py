@@ -53,16 +53,6 @@ def span_ms(text: str) -> int:
     return -found if sign == "-" else found
 
 
-def spell(ms: int) -> str:
-    """A duration for people: the two largest units that are not zero, as in `2d 3h`; `0s` below a second."""
-    left, parts = abs(ms) // 1_000 * 1_000, []
-    for unit in ("d", "h", "m", "s"):
-        count, left = divmod(left, UNITS_MS[unit])
-        if count:
-            parts.append(f"{count}{unit}")
-    return " ".join(parts[:2]) or "0s"
-
-
 def _ms(text: str) -> int | None:
     """The ms of a text; None: it is of another form, no whole number of ms, or too long."""
     match = _PARTS.fullmatch(text) or _ISO.fullmatch(text)

@@ -12,7 +12,7 @@ import numpy as np
 
 from jobs.commands.campaign import campaign
 from jobs.commands.columns import in_columns
-from jobs.commands.durations import UNITS_MS, spell
+from jobs.commands.durations import UNITS_MS
 from jobs.commands.extras import need
 from jobs.commands.jsonform import json_line, record
 from pipeline.client.insight.departures import Outage, Pause, Rate, WhatIf
@@ -20,7 +20,7 @@ from pipeline.client.insight.forecast import MINUTE_MS, NUMBERS, Forecast, Subsc
 from pipeline.client.insight.forecasting import forecast
 from pipeline.config.errors import BadValue
 from pipeline.config.printed import printable
-from pipeline.config.spelling import iso_text
+from pipeline.config.spelling import iso_text, spell
 
 _LINES, _PICTURES = 24, (".png", ".svg")
 _SPANS = tuple(

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from jobs.commands.durations import spell
 from pipeline.client.create import create_all
 from pipeline.config.sizing import segment_holds
+from pipeline.config.spelling import spell
 from pipeline.delta.deltars import open_table
 from pipeline.delta.properties import rate_of, segment_ms_of, segment_properties
 from schemas import SEGMENTS

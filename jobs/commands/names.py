@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from jobs.terminal import echo
 from pipeline.client.exceptions import ANY, SubscriptionNotFound, TopicNotFound
 from pipeline.client.subscribing.subscriptions import active, subscriptions
+from pipeline.client.subscribing.topics import partition_counts, partitions_of, topic_partitions
 from pipeline.config.errors import NoWarehouse, PipelineError
 from pipeline.config.printed import printable
 from pipeline.delta.deltars import open_table, query, quoted
@@ -44,17 +45,29 @@ def with_nearest(root: str, error: SubscriptionNotFound) -> SubscriptionNotFound
 
 
 def heard_by(root: str, topic: str) -> list[str]:
-    """The subscriptions of a topic, or of its partitions, by name; warns when it has none, unless nobody can tell."""
+    """The subscriptions that get what is sent to a topic, by name; warns when none does, unless nobody can tell.
+
+    A topic that has partitions is heard where they are, and one that only looks like a partition is a topic by itself.
+    """
     with suppress(PipelineError, OSError):
         # Who sends needs the lines of one topic, however many there are.
+        taking = set(topic_partitions(root, topic))
         lines = active(open_table(root, SUBSCRIPTIONS), _of_topic(topic_of(topic)))
-        names = sorted({each.name for each in lines if topic_of(each.topic) == topic_of(topic)})
+        names = sorted({each.name for each in lines if each.topic in taking})
         if not names:
-            nearest = _nearest(topic, (topic_of(each.topic) for each in subscriptions(root)))
+            nearest = _nearest_heard(root, topic)
             hint = "" if nearest is None else f"; did you mean {printable(nearest)!r}?"
             echo(f"delayline: topic {printable(topic)!r} has no subscription yet{hint}", err=True)
         return names
     return []
+
+
+def _nearest_heard(root: str, topic: str) -> str | None:
+    """The nearest topic that a subscription hears; of a partition that is not there, the topic."""
+    heard = {each.topic for each in subscriptions(root)}
+    counts = partition_counts(root)
+    heard |= {whole for whole, count in counts.items() if heard.intersection(partitions_of(whole, count))}
+    return topic_of(topic) if topic_of(topic) in heard else _nearest(topic, heard - {topic})
 
 
 def _known(root: str) -> set[Name]:

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from jobs.commands.durations import UNITS_MS, spell
+from jobs.commands.durations import UNITS_MS
 from jobs.commands.jsonform import json_line, record
 from pipeline.client.insight.pending import Backlog, KeyBacklog, Pending, first_due
 from pipeline.config.printed import printable
-from pipeline.config.spelling import iso_text
+from pipeline.config.spelling import iso_text, spell
 
 _BARS, _WIDTH = 12, 40
 _SPANS_MS = tuple(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from jobs.commands.durations import BadText, duration_ms, spell
+from jobs.commands.durations import BadText, duration_ms
+from pipeline.config.spelling import spell
 from pipeline.subscriptions.guards import tables_of, text_of
 from pipeline.subscriptions.policies import Policies, TopicPolicies
 from pipeline.subscriptions.policytable import PolicyTable, Row

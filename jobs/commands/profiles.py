@@ -7,9 +7,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from jobs.commands.durations import UNITS_MS, spell
+from jobs.commands.durations import UNITS_MS
 from pipeline.config.profiles import Profile, file_layer, fitted, profile_of, stated_layer, values
 from pipeline.config.sizing import DEFAULT_RATE, SizingInputs, segment_for
+from pipeline.config.spelling import spell
 from pipeline.delta.deltars import open_table
 from pipeline.delta.tables import place
 from pipeline.delta.warehouse import Warehouse

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from jobs.commands.durations import spell
 from jobs.commands.failures import one_line, storage
 from jobs.commands.sizes import sized
 from jobs.commands.spark import session
@@ -12,7 +11,7 @@ from pipeline.client.create import create_all
 from pipeline.config.errors import PipelineError
 from pipeline.config.profiles import Profile
 from pipeline.config.settings import QUIET_VERSIONS, Upkeep
-from pipeline.config.spelling import command_line
+from pipeline.config.spelling import command_line, spell
 from pipeline.config.stages import ALL_STAGES, SCHEDULE
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.checkpoints import Checkpoint, Progress

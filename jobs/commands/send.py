@@ -7,15 +7,16 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from jobs.commands.durations import UNITS_MS, spell
+from jobs.commands.durations import UNITS_MS
 from jobs.commands.jsonform import json_line, record
 from jobs.commands.times import spoken
-from pipeline.client.exceptions import InvalidMessage
 from pipeline.client.producing.inbox import Message, checker, drawn_name, partition_for, send
+from pipeline.client.producing.limits import too_late
 from pipeline.client.subscribing.policysetting import topic_policies
 from pipeline.client.subscribing.topics import topic_partitions
 from pipeline.config.errors import PipelineError
 from pipeline.config.printed import printable
+from pipeline.config.spelling import spell
 from pipeline.subscriptions.policies import TopicPolicies
 
 _NAMED = 3
@@ -60,7 +61,7 @@ class Outbox:
         """Refuse what ingest would: the policies of the topic count for it, too."""
         delay_ms, most = message.deliver_after_ms or message.delay_ms, self._policies.max_delay_ms
         if most is not None and delay_ms > most:
-            raise InvalidMessage("delay", delay_ms, f"{most} ms at most, by the policy max_delay_ms of the topic")
+            raise too_late(delay_ms, most, "the policy max_delay_ms of the topic")
 
     def times(self) -> Iterator[str]:
         """What was asked for, as it was understood, and when a single message comes."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from jobs.commands.durations import spell
 from pipeline.config.profiles import Profile, fitted
 from pipeline.config.session import PARTITIONS
 from pipeline.config.sizing import Choice, SizingInputs
+from pipeline.config.spelling import spell
 from pipeline.delta.tables import place
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.files import sync_files

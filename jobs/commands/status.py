@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from jobs.commands.durations import spell
 from jobs.commands.jsonform import json_line, record
 from jobs.commands.pending import counted
 from jobs.commands.subscriptions import records
@@ -10,7 +9,7 @@ from pipeline.client.insight.standing import Standing
 from pipeline.client.tables.job import FRESH_MS
 from pipeline.config.paths import local_path
 from pipeline.config.printed import printable
-from pipeline.config.spelling import command_line
+from pipeline.config.spelling import command_line, spell
 from pipeline.doctor.examine import Report
 from pipeline.doctor.look import Severity
 from pipeline.insight.overview import Overview, OverviewFollower

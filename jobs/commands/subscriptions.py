@@ -4,12 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from jobs.commands.columns import in_columns
-from jobs.commands.durations import spell
 from jobs.commands.jsonform import json_line, record
 from pipeline.client.insight.pending import Backlog, Pending
 from pipeline.client.insight.standing import Standing
 from pipeline.config.printed import printable
-from pipeline.config.spelling import iso_text
+from pipeline.config.spelling import iso_text, spell
 
 _HEADS = ("SUBSCRIPTION", "TYPE", "ACK", "BACKLOG", "OUTSTANDING", "WAITING", "OLDEST", "CONSUMERS", "HELD")
 _CONSUMERS = ("SUBSCRIPTION", "CONSUMER", "SLOTS", "LEASE")

@@ -11,10 +11,10 @@ from rich.live import Live
 from rich.text import Text
 
 from jobs.commands.columns import in_columns
-from jobs.commands.durations import spell
 from jobs.commands.status import report
 from jobs.terminal import echo
 from pipeline.config.printed import printable
+from pipeline.config.spelling import spell
 from pipeline.insight.duecounts import DueCounts
 from pipeline.insight.overview import Overview, OverviewFollower
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from jobs.commands.durations import spell
 from pipeline.client.insight.facts import Fact, Step
 from pipeline.client.insight.trace import MessageState, Trace
 from pipeline.config.printed import printable
-from pipeline.config.spelling import iso_text
+from pipeline.config.spelling import iso_text, spell
 
 _NO_TIME = " " * len(iso_text(0))
 _CAUSES = {

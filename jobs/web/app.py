@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from jobs.commands.durations import BadText, spell
+from jobs.commands.durations import BadText
 from jobs.commands.failures import explain
 from jobs.web.actions import ACTIONS, Action
 from jobs.web.charts import due_chart, minutes_chart
@@ -29,7 +29,7 @@ from jobs.web.guard import HEADERS, Guard
 from jobs.web.screens import SCREENS, Answer, Screen, Site
 from pipeline.client.clock import clock_of
 from pipeline.config.printed import printable
-from pipeline.config.spelling import iso_text
+from pipeline.config.spelling import iso_text, spell
 from pipeline.insight.overview import OverviewFollower
 from state import DelaylineError
 

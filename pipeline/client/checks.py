@@ -24,6 +24,7 @@ from pipeline.client.exceptions import (
 )
 from pipeline.config.errors import BadValue, check_text
 from pipeline.config.paths import is_in_store, local_path, one_spelling
+from pipeline.config.spelling import aside_ms
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.texts import MAX_NAME_BYTES
 from pipeline.subscriptions.policies import LONGEST_MS
@@ -109,7 +110,8 @@ def checked_delay(option: str, delay: object) -> int:
     """
     ms = span_ms(delay) if isinstance(delay, timedelta) else delay
     if not isinstance(ms, int) or isinstance(ms, bool) or ms > LONGEST_MS:
-        raise InvalidConfiguration(option, delay, f"it must be a whole number of ms up to {LONGEST_MS}, or a timedelta")
+        most = f"{LONGEST_MS}{aside_ms('delay_ms', LONGEST_MS)}"
+        raise InvalidConfiguration(option, delay, f"it must be a whole number of ms up to {most}, or a timedelta")
     return max(0, ms)
 
 

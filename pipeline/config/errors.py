@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from shlex import join
 
-from pipeline.config.spelling import command_line, iso_text, shown, subscription_options
+from pipeline.config.spelling import aside_ms, command_line, iso_text, shown, subscription_options
 from pipeline.config.stages import ALL_STAGES
 from state import DelaylineError
 
@@ -16,7 +16,7 @@ class NotAllowed(PipelineError, ValueError):
     """Root of those that name a field, its value and what is allowed; as a `ValueError` they are caught, too."""
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
-        super().__init__(f"{field} = {shown(value)}, allowed: {allowed}")
+        super().__init__(f"{field} = {shown(value)}{aside_ms(field, value)}, allowed: {allowed}")
         self.field, self.value, self.allowed = field, value, allowed
 
 
@@ -104,9 +104,10 @@ class ClockAhead(PipelineError):
     def __init__(self, stage: str, instant: int, wall: int, allowed: int) -> None:
         """Name the stage, its last instant, the wall clock, and by how much it may be ahead; all in ms."""
         at, now = iso_text(instant, "seconds"), iso_text(wall, "seconds")
+        ahead = f"{allowed} ms{aside_ms('allowed_ms', allowed)} ahead"
         super().__init__(
             f"stage {stage}: its clock stands at {at}, the machine's at {now}, allowed: "
-            f"{allowed} ms ahead; begin at the present time with: delayline rebuild --stage all --reset-clock"
+            f"{ahead}; begin at the present time with: delayline rebuild --stage all --reset-clock"
         )
         self.stage, self.instant, self.wall, self.allowed = stage, instant, wall, allowed
 
@@ -128,7 +129,7 @@ class ClockJumped(PipelineError):
     """
 
     def __init__(self, jump_ms: int, max_jump_ms: int) -> None:
-        super().__init__(f"wall clock jumped by {jump_ms} ms, allowed: {max_jump_ms} ms")
+        super().__init__(f"wall clock jumped by {jump_ms} ms{aside_ms('jump_ms', jump_ms)}, allowed: {max_jump_ms} ms")
         self.jump_ms, self.max_jump_ms = jump_ms, max_jump_ms
 
 

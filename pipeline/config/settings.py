@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pipeline.config.errors import BadSetting
 from pipeline.config.paths import is_whole
+from pipeline.config.spelling import range_text
 
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 FIRST_INSTANT_MS = -62_135_596_800_000
@@ -199,7 +200,7 @@ def check(field: str, value: object, low: int, high: int) -> None:
     """Raise `BadSetting` unless a value is a whole number in a range, both ends included."""
     # To Python `True` is 1.
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise BadSetting(field, value, f"{low}..{high}")
+        raise BadSetting(field, value, range_text(field, low, high))
 
 
 def check_text(field: str, value: object) -> None:

@@ -10,6 +10,8 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 _SHOWN = 300
 """Characters of a value."""
+_UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
+_LONGEST_MS = 100_000_000 * _UNITS_MS["d"]
 
 
 def shown(value: object) -> str:
@@ -33,6 +35,28 @@ def iso_text(when: datetime | int, digits: str = "milliseconds") -> str:
     """
     time = _EPOCH + timedelta(milliseconds=when) if isinstance(when, int) else when
     return time.astimezone(UTC).isoformat(timespec=digits).replace("+00:00", "Z")
+
+
+def spell(ms: int) -> str:
+    """A duration for people: the two largest units that are not zero, as in `2d 3h`; `0s` below a second."""
+    left, parts = abs(ms) // 1_000 * 1_000, []
+    for unit, length in _UNITS_MS.items():
+        count, left = divmod(left, length)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2]) or "0s"
+
+
+def aside_ms(field: str, *numbers: object) -> str:
+    """What people read beside the numbers of a field: of ms, how long that is; nothing beside others, or below 1 s."""
+    known = [each for each in numbers if isinstance(each, int) and abs(each) >= _UNITS_MS["s"]]
+    is_span = field.endswith("_ms") and all(abs(each) <= _LONGEST_MS for each in known)
+    return f" ({' to '.join(map(spell, known))})" if known and is_span else ""
+
+
+def range_text(field: str, low: int, high: int) -> str:
+    """A range of whole numbers, both ends included; of ms with how long that is."""
+    return f"{low}..{high}{aside_ms(field, low, high)}"
 
 
 def command_line(root: str, *words: str) -> str:

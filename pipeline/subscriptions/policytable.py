@@ -13,6 +13,7 @@ from types import NoneType
 from typing import Any, ClassVar, Self, get_args, get_type_hints
 
 from pipeline.config.errors import BadValue, check_text
+from pipeline.config.spelling import range_text
 
 _FLAGS = {"true": True, "false": False}
 
@@ -162,7 +163,7 @@ class Row:
             allowed = ", ".join(_FLAGS)
         elif self.kind is int:
             low = self.within.low if least is None else max(self.within.low, least)
-            allowed = f"a whole number in {low}..{self.within.high}"
+            allowed = f"a whole number in {range_text(self.name, low, self.within.high)}"
             fits = fits and low <= value <= self.within.high
         else:
             allowed = "a text" if self.text is None else self.text.allowed

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pipeline.client.exceptions import InvalidMessage, MessageTooBig
 from pipeline.config.errors import check_text
+from pipeline.config.spelling import aside_ms
 from pipeline.storage.files import Files
 from pipeline.storage.texts import ENTRY_BYTES, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PROPERTIES_BYTES
 from pipeline.subscriptions.limits import Limits, limits_of
@@ -41,7 +42,7 @@ class Bounds:
             return
         if size > self._known.max_payload_bytes:
             raise MessageTooBig("payload", size, self._known.max_payload_bytes)
-        raise InvalidMessage("delay", delay_ms, f"{self._known.max_delay_ms} ms at most, by the job's max_delay_ms")
+        raise too_late(delay_ms, self._known.max_delay_ms, "the job's max_delay_ms")
 
     def _is_refused(self, size: int, delay_ms: int) -> bool:
         known = self._known
@@ -49,6 +50,12 @@ class Bounds:
 
     def _look(self) -> None:
         self._known = limits_of(Files(), self.root)
+
+
+def too_late(delay_ms: int, most_ms: int, by: str) -> InvalidMessage:
+    """The error of a delay that is longer than somebody allows, ms."""
+    most = f"{most_ms}{aside_ms('delay_ms', most_ms)} at most, by {by}"
+    return InvalidMessage("delay_ms", delay_ms, most)
 
 
 def check_name(name: str | None) -> None:

@@ -33,7 +33,7 @@ def test_a_message_that_ingest_would_reject_is_refused_as_the_reference_does(roo
     assert refused.value.result is Result.MessageTooBig
     with pytest.raises(InvalidMessage) as late:
         producer.send(b"", deliver_after=timedelta(days=2))
-    assert late.value.field == "delay"
+    assert late.value.field == "delay_ms"
     producer.send(bytes(10), deliver_after=timedelta(hours=23))
     assert len(inbox(root)) == 1
 

@@ -99,7 +99,23 @@ def test_a_message_that_nobody_will_get_is_sent_with_a_warning(root: str) -> Non
     assert result.stderr == "delayline: topic 'order' has no subscription yet; did you mean 'orders'?\n"
     assert run(root, "send", "--topic", "orders", "hello").stderr == ""
     subscribe(root, Subscription("parted-partition-0", "s"))
+    assert "topic 'parted' has no subscription yet" in run(root, "send", "--topic", "parted", "hello").stderr
+    assert run(root, "topic", "--topic", "parted", "--partitions", "3").exit_code == 0
     assert run(root, "send", "--topic", "parted", "hello").stderr == ""
+
+
+@pytest.mark.parametrize("asked", ["parted-partition-7", "orders-partition-0", "parted-partition-2", "parted"])
+def test_a_partition_is_heard_by_who_has_it(root: str, asked: str) -> None:
+    """`send` named the subscriptions of the topic for a partition that is not there; these get nothing of it."""
+    assert run(root, "topic", "--topic", "parted", "--partitions", "3").exit_code == 0
+    assert run(root, "subscribe", "--topic", "parted", "--subscription", "q").exit_code == 0
+    result = run(root, "send", "--topic", asked, "hello")
+    nearest = asked.partition("-")[0]
+    nobody = f"delayline: topic {asked!r} has no subscription yet; did you mean {nearest!r}?\n"
+    is_heard = asked in ("parted-partition-2", "parted")
+    assert (result.exit_code, result.stderr) == (0, "" if is_heard else nobody)
+    assert result.stdout.rstrip().endswith(", for q") == is_heard
+    assert (", for" in result.stdout) == is_heard
 
 
 def test_a_run_on_a_folder_that_is_no_warehouse_is_refused_and_makes_nothing(tmp_path: Path) -> None:

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 from jobs.commands import times, values
-from jobs.commands.durations import UNITS_MS, BadText, duration_ms, span_ms, spell
+from jobs.commands.durations import UNITS_MS, BadText, duration_ms, span_ms
+from pipeline.config.errors import BadSetting
+from pipeline.config.settings import check
+from pipeline.config.spelling import spell
 
 NOW = datetime(2026, 11, 27, 22, 30, tzinfo=UTC)
 
@@ -151,3 +154,18 @@ def test_properties_are_split_at_the_first_equals_sign() -> None:
 def test_a_span_is_spelled_with_two_units(ms: int, text: str) -> None:
     """People read two; the rest is noise."""
     assert spell(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("max_delay_ms", 1_044_267_461_273, "max_delay_ms = 1044267461273 (12086d 10h), allowed: 1..86400000 (1d)"),
+        ("run.retain_ms", 0, "run.retain_ms = 0, allowed: 1..86400000 (1d)"),
+        ("clients", 1_044_267_461_273, "clients = 1044267461273, allowed: 1..86400000"),
+    ],
+)
+def test_an_error_says_in_words_how_long_a_span_is(field: str, value: int, text: str) -> None:
+    """Nobody divides twelve digits of ms in the head."""
+    with pytest.raises(BadSetting) as refused:
+        check(field, value, 1, 86_400_000)
+    assert str(refused.value) == text
