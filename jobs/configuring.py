@@ -9,7 +9,6 @@ from jobs.commands import options
 from jobs.commands.options import AsJson
 from jobs.groups import OPERATE, App
 from jobs.terminal import echo
-from pipeline.config.paths import one_spelling
 
 app = App()
 config = App(help="The settings of a start.")
@@ -34,7 +33,7 @@ def show(
             "-w",
             envvar="DELAYLINE_WAREHOUSE",
             metavar="DIR",
-            parser=one_spelling,
+            parser=options.whole,
             help="Also what a start chooses for this warehouse, and why.",
         ),
     ] = None,

@@ -15,6 +15,8 @@ from pipeline.config.printed import print_logs
 from pipeline.config.threads import panics_raised
 
 DEBUG = "DELAYLINE_DEBUG"
+_MAKING = ("init", "replay")
+"""Commands that make a warehouse where none is; so does `run --init`."""
 _FOLLOWING = ("consume", "list", "receive", "run", "top", "web")
 
 
@@ -78,14 +80,19 @@ class _Interrupted(Exception):
 
 
 class Command(TyperCommand):
-    """A command that names the nearest subscription when it is asked for one that is not there."""
+    """A command that says so when its folder is no warehouse, and of a wrong subscription names the nearest one."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - as above
         """Print its help."""
         _explain(self, ctx)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own type is private
-        """Run it."""
+        """Run it, if it makes a warehouse or there is one."""
+        root = ctx.params.get("warehouse")
+        if root is not None and ctx.info_name not in _MAKING and not ctx.params.get("make"):
+            from pipeline.delta.deltars import check_warehouse  # noqa: PLC0415 - `--help` needs none
+
+            check_warehouse(root)
         try:
             return super().invoke(ctx)
         except SubscriptionNotFound as error:

@@ -46,7 +46,7 @@ def time(name: str, text: str) -> Any:  # noqa: ANN401 - Typer does not name the
     return typer.Option(name, parser=checked(instant), metavar="TIME", help=about)
 
 
-def _whole(path: str) -> str:
+def whole(path: str) -> str:
     """A path in its one spelling; one of this machine from the root on, so that whatever names it says where it is."""
     is_here = path.strip() and ":" not in path.partition("/")[0]
     return one_spelling(str(Path(path).absolute()) if is_here else path)
@@ -54,7 +54,7 @@ def _whole(path: str) -> str:
 
 def folder(name: str, text: str) -> Any:  # noqa: ANN401 - Typer does not name the type
     """An option for another folder of tables."""
-    return typer.Option(name, metavar="DIR", parser=_whole, help=text)
+    return typer.Option(name, metavar="DIR", parser=whole, help=text)
 
 
 Warehouse = Annotated[
@@ -64,7 +64,7 @@ Warehouse = Annotated[
         "-w",
         envvar="DELAYLINE_WAREHOUSE",
         metavar="DIR",
-        parser=_whole,
+        parser=whole,
         help="Folder of the tables; s3://BUCKET/FOLDER with the AWS_* variables.",
     ),
 ]

@@ -9,6 +9,7 @@ from pipeline.config.session import Machine
 from pipeline.config.settings import LiveClock
 from pipeline.config.stages import ALL_STAGES, SETTLE, STAGES
 from pipeline.config.wallclock import wall_ms
+from pipeline.delta.deltars import check_warehouse
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.rebuild import rebuild, reset_settle
 from pipeline.storage.storecheck import check_store
@@ -48,9 +49,11 @@ def rebuilt(
         on_step: is told how far it is.
 
     Raises:
+        NoWarehouse: the folder is none.
         StageRunning: a stage that must be stopped runs.
         StoreRefused, NoConditionalPuts: the store of the warehouse is not fit for it.
     """
+    check_warehouse(warehouse.root)
     check_store(warehouse.spark, warehouse.root)
     latest = wall_ms() if reset_clock else None
     if latest is not None and SETTLE in stages:

@@ -233,10 +233,13 @@ class NoFileSystem(PipelineError):
 
 
 class NoWarehouse(PipelineError):
-    """A folder does not hold the table that was asked for. Name another folder, or run `delayline init`."""
+    """A folder does not hold the table that was asked for, or is a file. Name another one, or run `delayline init`."""
 
-    def __init__(self, root: str, table: str) -> None:
-        super().__init__(f"warehouse = {root!r} has no table {table!r}; make it with: {command_line(root, 'init')}")
+    def __init__(self, root: str, table: str | None) -> None:
+        lacks = f"has no table {table!r}; make it with: {command_line(root, 'init')}"
+        # No warehouse can be made of a file.
+        a_file = f"is a file, allowed: a folder; make one with: {command_line('FOLDER', 'init')}"
+        super().__init__(f"warehouse = {root!r} {a_file if table is None else lacks}")
         self.root, self.table = root, table
 
 

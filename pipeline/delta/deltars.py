@@ -29,7 +29,7 @@ from pipeline.delta.mended import answered
 from pipeline.storage.arrays import python_rows
 from pipeline.storage.files import Files
 from pipeline.storage.room import check_room
-from schemas import IDENTITY, Table
+from schemas import IDENTITY, INBOX, TABLES, Table
 from schemas.columns import Columns
 
 ATTEMPTS = 8
@@ -62,6 +62,26 @@ def _reached(root: str, table: Table) -> str:
     return folder
 
 
+def check_warehouse(root: str) -> None:
+    """Refuse a folder that has no table of a warehouse; one that only Spark reaches is not looked at.
+
+    Raises:
+        NoWarehouse: it has none, or is not there, or is a file.
+        BadValue: the path has a name that delta-rs takes for another one.
+        PermissionError: it may not be entered.
+    """
+    files, folders = Files(), [f"{path_of(root, table)}/_delta_log" for table in (INBOX, *TABLES)]
+    with suppress(NotADirectoryError):
+        if not files.reaches(root) or any(map(files.names, folders)):
+            return
+    raise _no_warehouse(root, INBOX)
+
+
+def _no_warehouse(root: str, table: Table) -> NoWarehouse:
+    here = Files().local(root)
+    return NoWarehouse(root, None if here is not None and here.is_file() else table.name)
+
+
 def arrow_schema(table: Table) -> pa.Schema:
     """The Arrow schema of a table, from its contract: Spark's JSON of a struct is also Delta's."""
     return _arrow_of(table.columns)
@@ -88,7 +108,7 @@ def open_table(root: str, table: Table) -> DeltaTable:
         # To delta-rs a folder that may not be entered is none.
         with suppress(FileNotFoundError):
             Files().names(f"{folder}/_delta_log")
-        raise NoWarehouse(root, table.name) from error
+        raise _no_warehouse(root, table) from error
     except DeltaError:
         entries = (file.version for file in log_files(Files().names(f"{folder}/_delta_log")) if file.is_entry)
         entry(Files(), folder, max(entries, default=0))

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from pyroaring import BitMap
 
 from pipeline.config.errors import NoWarehouse
-from pipeline.delta.deltars import arrow_of, instant, open_table, quoted
+from pipeline.delta.deltars import arrow_of, check_warehouse, instant, open_table, quoted
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.storage.files import Files
 from pipeline.subscriptions.commands import READ, due_times, moves, withdrawals
@@ -154,12 +154,16 @@ def rows(root: str, columns: Sequence[str], where: str = "true") -> pa.Table:
     """Columns of the rows of `commands` that meet a condition.
 
     A warehouse that an earlier version of this project made has no such table, and none; what it lacks is NULL.
+
+    Raises:
+        NoWarehouse: the folder has no table at all.
     """
     schema = arrow_schema(COMMANDS.columns)
     wanted = pa.schema([schema.field(name) for name in columns])
     try:
         opened = open_table(root, COMMANDS)
     except NoWarehouse:
+        check_warehouse(root)
         return wanted.empty_table()
     here = [name for name in columns if has(opened, name)]
     # DataFusion gives views of texts.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from jobs.commands import rebuild as command
 from pipeline.config.errors import StageRunning
 from pipeline.config.stages import SETTLE, STAGES
 from pipeline.delta.checkpoints import Origin
+from tests.support.client import new_warehouse
 from tests.support.invoked import invoke
 
 NOW = 2_000_000_000_000
@@ -66,15 +68,17 @@ Said = Callable[..., tuple[int, list[str]]]
 
 
 @pytest.fixture(params=["typed", "submitted"])
-def said(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Said:
+def said(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Said:
     """What the command says, or the main."""
+    root = str(tmp_path)
+    new_warehouse(root)
 
     def typed(*words: str) -> tuple[int, list[str]]:
-        result = invoke(["rebuild", *words, "--warehouse", "w"])
+        result = invoke(["rebuild", *words, "--warehouse", root])
         return result.exit_code, result.stdout.splitlines()
 
     def main(*words: str) -> tuple[int, list[str]]:
-        status = submitted.main([*words, "--warehouse", "w"])
+        status = submitted.main([*words, "--warehouse", root])
         return status, capsys.readouterr().out.splitlines()
 
     return typed if request.param == "typed" else main
