@@ -302,19 +302,12 @@ def stop(
     ] = None,
 ) -> None:
     """Ask whoever runs on a warehouse to stop between two batches."""
-    from jobs.commands.stopping import await_end
-    from pipeline.config.errors import NoWarehouse
-    from pipeline.delta.deltars import path_of
-    from pipeline.service.stopfile import StopFile
-    from pipeline.storage.files import Files
-    from schemas import INBOX
+    from jobs.commands.stopping import ask, await_end
 
-    files = Files()
-    if files.reaches(warehouse) and not files.names(f"{path_of(warehouse, INBOX)}/_delta_log"):
-        raise NoWarehouse(warehouse, INBOX.name)
-    StopFile(warehouse).ask()
+    found = ask(warehouse)
+    tell(str(found))
     if wait is not None:
-        await_end(warehouse, wait)
+        await_end(warehouse, found.processes, wait)
 
 
 @app.command(panel=OPERATE)

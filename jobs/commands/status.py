@@ -71,7 +71,7 @@ def _job(status: Overview) -> str:
         return never if job.process is None else f"starts, process {job.process}"
     ago_ms = max(0, status.now_ms - job.seen)
     seen = f"last seen {spell(ago_ms)} ago"
-    behind = "" if job.behind_ms is None else f", {job.behind_ms / 1_000:.1f} s behind"
+    behind = "" if job.lag_ms is None else f", {job.lag_ms / 1_000:.1f} s behind"
     if job.process is not None:
         return f"runs, process {job.process}, {seen}{behind}"
     if ago_ms >= FRESH_MS:

@@ -55,8 +55,11 @@ class LocalFiles:
             if lasting:
                 sync(fresh)
             self.move(str(fresh), path)
-        except BaseException:
+        except BaseException as error:
             fresh.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is None:
+                # Of a write into an open file the system does not say where that was.
+                error.filename = str(here.parent)
             raise
         if lasting:
             sync(here.parent)

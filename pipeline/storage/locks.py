@@ -103,6 +103,18 @@ def holder(stage: str, folder: str) -> int | None:
     return int(process) if held else None
 
 
+def is_alive(process: int) -> bool:
+    """Whether a process of this machine has not ended; one whose end only its parent has yet to notice has."""
+    try:
+        # `30080 (python) S 1 ...`; the name may hold brackets.
+        state = (
+            Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
+        )
+    except OSError:
+        return False
+    return state != "Z"
+
+
 def is_locked(stage: str, folder: Path) -> bool | None:
     """Whether somebody holds the lock of a stage, also where the kernel does not list who; None: there are no locks.
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pipeline.client.clock import is_turned
 from pipeline.config.paths import local_path
 from pipeline.config.spelling import command_line, iso_text
-from pipeline.config.stages import INGEST, STAGES
+from pipeline.config.stages import IDLE_MS, INGEST, STAGES
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.checkpoints import parse
 from pipeline.storage.files import Files
@@ -37,6 +37,11 @@ class Job:
     seen: int | None
     behind_ms: int | None
     process: int | None
+
+    @property
+    def lag_ms(self) -> int | None:
+        """How far it is behind, when that is more than what is usual for a job that has nothing to do; else None."""
+        return None if self.behind_ms is None or self.behind_ms <= IDLE_MS else self.behind_ms
 
 
 def job_of(root: str) -> Job:

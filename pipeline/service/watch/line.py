@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 
+from pipeline.config.stages import IDLE_MS
 from pipeline.service.watch.progress import Progress
 
 
@@ -75,7 +76,7 @@ class Line:
         next_due_s: until the first of those is due; None also when its time has passed since.
         late_p99_s: of the deliveries of the last minute.
         behind_s: how far the slowest clock was behind the wall clock when its last batch ended, 0 when ahead of it;
-            of a stage that has told nothing for `_SILENT_MS`, how far it is behind now.
+            of a stage that has told nothing for `_SILENT_MS`, how far it is behind now. People see it above `IDLE_MS`.
     """
 
     taken_per_s: float
@@ -99,7 +100,7 @@ class Line:
             parts.append(f"next due in {span(self.next_due_s)}")
         if self.late_p99_s is not None:
             parts.append(f"late p99 {span(self.late_p99_s)}")
-        if self.behind_s is not None:
+        if self.behind_s is not None and self.behind_s * 1_000 > IDLE_MS:
             parts.append(f"behind {span(self.behind_s)}")
         return "  ".join(parts)
 

@@ -85,7 +85,9 @@ def test_a_job_is_seen_by_its_checkpoints_and_its_locks(root: str) -> None:
         checkpoint(root, "ingest", 9, now - 5_000, now)
         checkpoint(root, "ingest", 10, now, now - 1_250)
         assert job_of(root) == Job(now, 1_250, mine)
-        assert lines(root, NOON)["job"] == f"runs, process {mine}, last seen 5s ago, 1.2 s behind"
+        assert lines(root, NOON)["job"] == f"runs, process {mine}, last seen 5s ago", "it idles"
+        checkpoint(root, "ingest", 10, now, now - 11_250)
+        assert lines(root, NOON)["job"] == f"runs, process {mine}, last seen 5s ago, 11.2 s behind"
     assert lines(root, NOON)["job"] == "no process of this machine runs it, last seen 5s ago"
     checkpoint(root, "ingest", 9, now - 95_000, now)
     checkpoint(root, "ingest", 10, now - 90_000, now)

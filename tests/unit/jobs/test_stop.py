@@ -7,9 +7,13 @@ import fcntl
 import json
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -20,7 +24,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from jobs.commands import stopping
 from jobs.commands.logs import LogFormat, LogLevel, reporter
 from pipeline.config.printed import json_record
-from pipeline.config.stages import INGEST
+from pipeline.config.stages import ALL_STAGES, INGEST
 from pipeline.storage.locks import StageLock, warn_unlocked
 from tests.support.client import new_warehouse
 from tests.support.invoked import run
@@ -50,6 +54,53 @@ def test_stop_waits_for_the_end_of_the_job(tmp_path: Path) -> None:
         assert (waited.exit_code, len(waited.stderr.splitlines())) == (1, 1)
         assert f"{INGEST} runs in process" in waited.stderr
         assert run(root, "stop").exit_code == 0
+
+
+def test_stop_says_what_it_did_and_names_the_folder(tmp_path: Path) -> None:
+    """It printed nothing, whether somebody ran or not."""
+    root = str(tmp_path)
+    new_warehouse(root)
+    assert (run(root, "stop").exit_code, run(root, "stop").stdout) == (0, f"no job runs on {root}\n")
+    with StageLock(INGEST, f"{root}/_checkpoints").held():
+        asked = run(root, "stop")
+    assert (asked.exit_code, asked.stdout) == (0, f"asked the job on {root} to stop\n")
+
+
+def test_stop_on_a_full_disk_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system does not say where a write into an open file was."""
+    root = str(tmp_path)
+    new_warehouse(root)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    refused = run(root, "stop")
+    assert (refused.exit_code, refused.stderr) == (
+        1,
+        f"delayline: the disk of {root}/_control is full; make room and try again\n",
+    )
+
+
+def test_stop_waits_for_the_process_and_not_only_for_its_stages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had let its stages go, and had yet to log that it stopped."""
+    root, ended = str(tmp_path), Event()
+    new_warehouse(root)
+
+    def end(_: float) -> None:
+        ended.set()
+        process.communicate(b"\n")
+
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        looks = count()
+        monkeypatch.setattr(stopping, "holder", lambda *_: process.pid if next(looks) < len(ALL_STAGES) else None)
+        waited = run(root, "stop", "--wait", "1ms")
+        assert (waited.exit_code, f"process {process.pid} ends" in waited.stderr) == (1, True)
+        looks = count()
+        monkeypatch.setattr("jobs.commands.stopping.time.sleep", end)
+        assert (run(root, "stop", "--wait", "30s").exit_code, ended.is_set()) == (0, True)
 
 
 def test_stop_waits_for_a_job_that_the_system_does_not_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,9 +231,10 @@ def test_the_document_names_every_metric_with_type_and_labels() -> None:
 
 def test_the_line_reads_as_the_document_shows_it() -> None:
     """For a person, who has other things to look at."""
-    line = Line(5_012.4, 4_998, 1_203_441, 0.3, 0.4, 0.0)
+    line = Line(5_012.4, 4_998, 1_203_441, 0.3, 0.4, 12.5)
     assert f"\n{line}\n" in DOCS.read_text(encoding="utf-8")
-    assert str(Line(0, 0, None, None, None, None)) == "in 0/s  out 0/s"
+    for behind_s in (None, 0.0, 4.9, 10.0):
+        assert str(Line(0, 0, None, None, None, behind_s)) == "in 0/s  out 0/s", "a job that idles is not behind"
     assert [span(each) for each in (0, 59.94, 90, 5_400, 200_000)] == ["0.0 s", "59.9 s", "1.5 min", "1.5 h", "2.3 d"]
 
 
