@@ -33,7 +33,8 @@ from schemas import DELIVERIES
 from state.runs import MAX_ENTRY, MAX_LEDGER
 
 _DELIVERED = arrow_schema(DELIVERIES.columns)
-_MOST = (1 << 63) - 1
+MOST = (1 << 63) - 1
+"""The largest number that a column of longs holds."""
 _US = timedelta(microseconds=1)
 
 
@@ -92,8 +93,8 @@ def check_limit(option: str, value: object, low: int = 0) -> int:
     Raises:
         InvalidConfiguration: it is none, or too small.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= _MOST:
-        raise InvalidConfiguration(option, value, f"it must be a whole number in {low}..{_MOST}")
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= MOST:
+        raise InvalidConfiguration(option, value, f"it must be a whole number in {low}..{MOST}")
     return value
 
 

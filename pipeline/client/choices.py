@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from types import NoneType
 
 from pipeline.client.exceptions import InvalidConfiguration
+from pipeline.config.errors import check_text
 
-_PAIR, _LAST_HASH = 2, (1 << 16) - 1
+_PAIR, _LAST_HASH, _MOST = 2, (1 << 16) - 1, (1 << 63) - 1
 
 
 class ConsumerType(Enum):
@@ -84,7 +86,8 @@ class ConsumerDeadLetterPolicy:
         initial_subscription_name: a subscription of that topic that is registered with this one, if any.
 
     Raises:
-        InvalidConfiguration: the count is not a number from 1 on.
+        InvalidConfiguration: the count is not a whole number from 1 on.
+        BadValue: a name is no text.
     """
 
     max_redeliver_count: int
@@ -93,8 +96,9 @@ class ConsumerDeadLetterPolicy:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
-        if self.max_redeliver_count < 1:
-            raise InvalidConfiguration("max_redeliver_count", self.max_redeliver_count, "it must be 1 or more")
+        _check_number("max_redeliver_count", self.max_redeliver_count, 1)
+        check_text("dead_letter_topic", self.dead_letter_topic)
+        check_text("initial_subscription_name", self.initial_subscription_name)
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ class ConsumerBatchReceivePolicy:
         timeout_ms: time waited.
 
     Raises:
-        InvalidConfiguration: there is no limit at all.
+        InvalidConfiguration: one is no whole number, or there is no limit at all.
     """
 
     max_num_message: int = -1
@@ -116,6 +120,8 @@ class ConsumerBatchReceivePolicy:
 
     def __post_init__(self) -> None:
         """Refuse a batch that would never end."""
+        for name in ("max_num_message", "max_num_bytes", "timeout_ms"):
+            _check_number(name, getattr(self, name), -_MOST)
         if max(self.max_num_message, self.max_num_bytes, self.timeout_ms) <= 0:
             raise InvalidConfiguration("batch_receive_policy", self, "one of the limits must be above 0")
 
@@ -141,11 +147,19 @@ class ConsumerKeySharedPolicy:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
+        allowed = f"pairs of hashes in 0..{_LAST_HASH}"
+        if not isinstance(self.sticky_ranges, list | tuple | NoneType):
+            raise InvalidConfiguration("sticky_ranges", self.sticky_ranges, allowed)
         ranges = sorted(self.sticky_ranges or [])
         if self.key_shared_mode is KeySharedMode.Sticky and not ranges:
             raise InvalidConfiguration("sticky_ranges", self.sticky_ranges, "key_shared_mode = Sticky needs some")
         ends = [end for each in ranges for end in each]
         if any(len(each) != _PAIR for each in ranges) or not all(0 <= end <= _LAST_HASH for end in ends):
-            raise InvalidConfiguration("sticky_ranges", self.sticky_ranges, f"pairs of hashes in 0..{_LAST_HASH}")
+            raise InvalidConfiguration("sticky_ranges", self.sticky_ranges, allowed)
         if ends != sorted(ends) or any(end == begin for end, begin in zip(ends[1:-1:2], ends[2::2], strict=True)):
             raise InvalidConfiguration("sticky_ranges", self.sticky_ranges, "they must not overlap")
+
+
+def _check_number(name: str, value: object, low: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= _MOST:
+        raise InvalidConfiguration(name, value, f"it must be a whole number in {low}..{_MOST}")

@@ -229,6 +229,7 @@ class Client(SetsPolicies, Commander, Looker, Closing):
         self._check_open()
         refuse(READER, refused)
         check_kinds(schema=schema, start_message_id_inclusive=start_message_id_inclusive, delayed=delayed)
+        check_kinds(reader_listener=reader_listener)
         name = checked_topic(topic)
         with answering(self._root):
             logs = _logs_of(self._root, topic)

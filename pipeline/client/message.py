@@ -254,7 +254,7 @@ def checked_id(topic: str, message_id: object) -> str:
         own = plain_topic(message_id.topic_name()) or (partition if topic_of(topic) == topic else topic)
         if topic in (own, topic_of(own)):
             return own
-    raise BadValue("message_id", repr(message_id), f"the id of a message of topic {topic}")
+    raise BadValue("message_id", message_id, f"the id of a message of topic {topic}")
 
 
 RESERVED = (EVENT_TIME, ORDERING_KEY)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from inspect import Parameter, Signature, cleandoc, signature
-from types import UnionType
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args
 
 from pipeline.client.choices import (
     BatchingType,
@@ -24,6 +24,7 @@ from pipeline.client.choices import (
 )
 from pipeline.client.exceptions import InvalidConfiguration
 from pipeline.client.schema import Schema
+from pipeline.config.errors import BadValue, check_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 Refused = Mapping[str, tuple[object, str]]
@@ -100,6 +101,9 @@ _KINDS: Mapping[str, type | UnionType] = {
     "start_message_id_inclusive": bool,
     "regex_subscription_mode": RegexSubscriptionMode,
     "delayed": bool,
+    "message_listener": Callable | None,  # type: ignore[dict-item] # isinstance takes it
+    "reader_listener": Callable | None,  # type: ignore[dict-item] # isinstance takes it
+    "message_router": Callable | None,  # type: ignore[dict-item] # isinstance takes it
 }
 """What an option is, where another kind would be found too late. Who reads numbers says what they may be."""
 
@@ -112,7 +116,17 @@ def check_kinds(**given: object) -> None:
     """
     for name, value in given.items():
         if (kind := _KINDS.get(name)) is not None and not isinstance(value, kind):
-            raise InvalidConfiguration(name, value, f"it must be of the type {getattr(kind, '__name__', kind)}")
+            raise InvalidConfiguration(name, value, f"it must be of the type {_name(kind)}")
+        if isinstance(value, str):
+            try:
+                check_text(name, value)
+            except BadValue as error:
+                raise InvalidConfiguration(name, value, f"it must be {error.allowed}") from error
+
+
+def _name(kind: type | UnionType) -> str:
+    """The name of a type, as a program knows it."""
+    return " or ".join("None" if each is NoneType else each.__name__ for each in get_args(kind) or (kind,))
 
 
 def refuse(refused: Refused, given: Mapping[str, object], known: Container[str] = ()) -> None:

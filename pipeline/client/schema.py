@@ -49,7 +49,10 @@ class StringSchema(Schema):
         """The text as UTF-8."""
         if not isinstance(content, str):
             raise InvalidMessage("content", content, "a text")
-        return content.encode()
+        try:
+            return content.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidMessage("content", content, "a text that UTF-8 can hold") from error
 
     def decode(self, data: bytes) -> str:
         """The text."""

@@ -178,6 +178,7 @@ class MemoryEnded(PipelineError):
         self.stage, self.what, self.files, self.memory = stage, what, files, memory
 
 
+_MOST = (1 << 63) - 1
 _SETTLE_GOES_ON = "start settle, which writes it again"
 _LOST_WITH = {
     "inbox": "send its messages again",
@@ -308,8 +309,8 @@ def check_count(field: str, value: object) -> None:
     Raises:
         BadValue: it is none.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise BadValue(field, value, "a whole number, 1 or more")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
+        raise BadValue(field, value, f"a whole number in 1..{_MOST}")
 
 
 class SinkPlaceGone(PipelineError):

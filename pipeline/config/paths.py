@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipeline.config.errors import BadValue
+from pipeline.config.errors import BadValue, check_kind, check_text
 
 _HERE = Path()
 _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\\[\]^|]|%[0-9A-Fa-f]{2}|/_delta_log(?:/|$)")
@@ -31,6 +31,7 @@ def one_spelling(path: str) -> str:
 
 def place_of(path: str) -> str:
     """One text for a folder, whichever way a path leads there: links, points and schemes say nothing more."""
+    check_text("warehouse", path)
     near = local_path(path)
     return one_spelling(path) if near is None else os.path.realpath(near)
 
@@ -52,7 +53,11 @@ def local_path(path: str, here: Path | None = _HERE) -> Path | None:
     Args:
         path: with a scheme (`file:/a`, `file:///a`, `s3://a/b`) or without one.
         here: where a path without a scheme begins; None when that is another file system.
+
+    Raises:
+        BadValue: it is no text. All that a program gives as its warehouse comes this way.
     """
+    _check_path(path)
     scheme, colon, rest = path.partition(":")
     if colon and "/" not in scheme:
         return Path("/", rest.lstrip("/")) if scheme == "file" and rest.startswith("/") else None
@@ -98,8 +103,9 @@ def usable(root: str) -> str:
     empty path would be the root of the file system: a variable of a script that is not set.
 
     Raises:
-        BadValue: the path has such a name, also of a folder above it.
+        BadValue: the path has such a name, also of a folder above it; or it is no text.
     """
+    _check_path(root)
     if not root.strip():
         raise BadValue("warehouse", root, "the path of a folder")
     local = local_path(root)
@@ -107,6 +113,10 @@ def usable(root: str) -> str:
     if local is not None and _UNUSABLE.search(whole := os.path.abspath(local)):  # noqa: PTH100 - `Path` keeps `..`
         raise BadValue("warehouse", whole, _USABLE)
     return root
+
+
+def _check_path(path: object) -> None:
+    check_kind("warehouse", path, str, "the path of a folder, as a text")
 
 
 def python_environment() -> dict[str, str]:

@@ -301,6 +301,7 @@ def _check_one(how: HowCommanded) -> None:
         allowed = "a condition, or a key, a message or positions instead; `true` names all that is pending"
         raise BadValue("where", where, allowed)
     check_text("key", key)
+    check_kind("positions", how.get("positions"), (pa.Table, type(None)), "an Arrow table with ledger_id and entry_id")
     check_text("where", where)
 
 

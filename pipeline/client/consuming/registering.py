@@ -222,8 +222,13 @@ def _of(topics: Sequence[str], name: str) -> str:
 
 
 def _check_same(found: Subscription | None, consumer_type: ConsumerType, how: HowConsumed) -> None:
-    if found is not None and (found.type != consumer_type.value or how.get("tick_ms") not in (None, found.tick_ms)):
-        raise AlreadySubscribed(*found.named, f"type {found.type}, tick {found.tick_ms} ms")
+    if (tick_ms := how.get("tick_ms")) is not None:
+        check_limit("tick_ms", tick_ms, 1)
+    if found is not None:
+        told = {"type": (found.type, consumer_type.value), "tick_ms": (found.tick_ms, tick_ms)}
+        differs = [f"{name} {has}, not {new}" for name, (has, new) in told.items() if new not in (None, has)]
+        if differs:
+            raise AlreadySubscribed(*found.named, ", ".join(differs))
 
 
 def _register_one(root: str, topic: str, name: str, consumer_type: ConsumerType, how: HowConsumed) -> None:

@@ -31,11 +31,13 @@ from pipeline.client.insight.asof import CountingRule, at_instant, at_present
 from pipeline.client.subscribing.lives import lives_of
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.client.tables.relations import longs_table, relation, table_of
+from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import instant, open_table, query
 from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.settled import SettledMark, read_mark
 from schemas import DELIVERIES, MESSAGES
+from state.buckets import MAX_TIME
 from state.positionset import PositionSet
 from state.withdrawals import Parts, Round
 
@@ -213,7 +215,14 @@ class Counted:
 
 
 def opened(root: str, wanted: tuple[str | None, str | None], as_of: int | None) -> Counted:
-    """Open everything in order, for listeners of a topic or a name."""
+    """Open everything in order, for listeners of a topic or a name.
+
+    Raises:
+        BadValue: the instant is none.
+    """
+    is_instant = isinstance(as_of, int) and not isinstance(as_of, bool) and 0 <= as_of <= MAX_TIME
+    if as_of is not None and not is_instant:
+        raise BadValue("as_of", as_of, f"an instant, a whole number of ms UTC in 0..{MAX_TIME}")
     deliveries, messages = open_table(root, DELIVERIES), open_table(root, MESSAGES)
     since = lives_of(root, subscriptions(root, *wanted))
     rule = at_present(root) if as_of is None else at_instant(root, as_of)

@@ -7,6 +7,7 @@ from pipeline.client.insight.asof import uncertain
 from pipeline.client.insight.counting import Counted, by_minute, next_due, opened, positive
 from pipeline.client.insight.waiting import held_back, in_inbox
 from pipeline.client.subscribing.lines import registered_in
+from pipeline.config.errors import check_count
 from pipeline.delta.deltars import open_table, query
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import GuardStates
@@ -152,8 +153,9 @@ def pending_by_key(
 
     Raises:
         NoWarehouse: the folder lacks a table.
-        BadValue: deliveries of that time are deleted.
+        BadValue: deliveries of that time are deleted; or a value is none.
     """
+    check_count("limit", limit)
     looked = opened(root, (topic, subscription), as_of)
     with looked.changes() as (changes, tables):
         rows = query(_KEYS.format(changes=changes, limit=limit), **tables) if changes else []

@@ -8,6 +8,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
+from pipeline.client.checks import MOST
 from pipeline.client.clock import clock_of
 from pipeline.client.producing.limits import Bounds, check_name, check_texts
 from pipeline.config.errors import BadValue, check_kind, check_text
@@ -34,9 +35,9 @@ class Message:
 
     Raises:
         MessageTooBig: the key or the properties are too long.
-        BadValue: topic empty, a text that is not Unicode, a time without a zone, both forms of delay, or a negative
-            one. Ingest would refuse such a row later, with a row in `rejected_ingest`; here the sender learns it at
-            once.
+        BadValue: topic empty, a text that is not Unicode, a time without a zone, both forms of delay, a number that is
+            negative, too large or none, or a payload that is no bytes. Ingest would refuse such a row later, with a row
+            in `rejected_ingest`; here the sender learns it at once.
     """
 
     topic: str
@@ -70,9 +71,9 @@ class Message:
                 raise BadValue(name, value.isoformat(), "a time with its time zone")
         if self.deliver_at is not None and self.deliver_after_ms is not None:
             raise BadValue("deliver_after_ms", self.deliver_after_ms, "one of deliver_at and deliver_after_ms")
-        check_kind("deliver_after_ms", self.deliver_after_ms, (int, type(None)), "a whole number of ms")
-        if self.deliver_after_ms is not None and self.deliver_after_ms < 0:
-            raise BadValue("deliver_after_ms", self.deliver_after_ms, "0 or more")
+        check_kind("payload", self.payload, (bytes, bytearray, memoryview, type(None)), "bytes")
+        for name in ("deliver_after_ms", "sequence_id"):
+            _check_long(name, getattr(self, name))
 
     @property
     def delay_ms(self) -> int:
@@ -80,6 +81,12 @@ class Message:
         if self.deliver_at is None or self.publish_time is None:
             return 0
         return max(0, -((self.publish_time - self.deliver_at) // timedelta(milliseconds=1)))
+
+
+def _check_long(name: str, value: object) -> None:
+    """Refuse what is no whole number that a column of longs holds, 0 or more; None: there is none."""
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST):
+        raise BadValue(name, value, f"a whole number in 0..{MOST}")
 
 
 def partition_for(key: str | None, turn: int, count: int) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pipeline.client.exceptions import InvalidMessage, MessageTooBig
 from pipeline.config.errors import check_text
+from pipeline.config.paths import usable
 from pipeline.config.spelling import aside_ms
 from pipeline.storage.files import Files
 from pipeline.storage.texts import ENTRY_BYTES, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PROPERTIES_BYTES
@@ -49,7 +50,7 @@ class Bounds:
         return known is not None and (size > known.max_payload_bytes or delay_ms > known.max_delay_ms)
 
     def _look(self) -> None:
-        self._known = limits_of(Files(), self.root)
+        self._known = limits_of(Files(), usable(self.root))
 
 
 def too_late(delay_ms: int, most_ms: int, by: str) -> InvalidMessage:

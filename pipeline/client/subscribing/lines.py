@@ -9,7 +9,7 @@ from typing import Any
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from pipeline.config.errors import check_kind
+from pipeline.config.errors import check_kind, check_text
 from pipeline.config.spelling import iso_text
 from pipeline.delta.deltars import LOG_STAYS, fitted, query, quoted, retried, rows_of
 from pipeline.subscriptions.incarnations import Name
@@ -122,6 +122,7 @@ def named_in_sql(name: Name) -> str:
     """Says of lines in SQL that they are of a topic and subscription."""
     for field, text in zip(("topic", "subscription"), name, strict=True):
         check_kind(field, text, str, "a name")
+        check_text(field, text)
     return f"topic = {quoted(name[0])} AND subscription = {quoted(name[1])}"
 
 

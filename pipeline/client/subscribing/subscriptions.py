@@ -75,6 +75,7 @@ class Subscription:
             raise BadValue("name" if self.topic.strip() else "topic", self.name, allowed)
         if self.type not in TYPES:
             raise BadValue("type", self.type, ", ".join(TYPES))
+        check_kind("start", self.start, str, ", ".join(STARTS))
         if self.start not in STARTS and self.sought is None:
             raise BadValue("start", self.start, ", ".join(STARTS))
         tick_bits(self.tick_ms)
@@ -176,6 +177,7 @@ def set_policies(root: str, topic: str, name: str, policies: Policies) -> bool:
         StillConflicting: others changed this line every time; nothing was written.
     """
     mine = plain_topic(topic), name
+    check_kind("policies", policies, Policies, "Policies")
     return change(root, mine, lambda found: with_policies(root, existing(found, mine), policies))
 
 

@@ -54,6 +54,8 @@ def create_partitioned_topic(root: str, topic: str, partitions: int) -> list[str
         raise BadValue("topic", topic, "one that is no partition itself")
 
     check_count("partitions", partitions)
+    if partitions > MOST_PARTITIONS:
+        raise BadValue("partitions", partitions, f"1..{MOST_PARTITIONS}")
 
     def grown(registry: DeltaTable) -> int:
         there = counts_of(registry).get(topic, 0)

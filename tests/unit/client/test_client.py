@@ -133,7 +133,6 @@ def test_a_sent_message_is_a_row_of_the_inbox(root: str) -> None:
     """Every field arrives as it was given, to the microsecond."""
     when = datetime(2026, 3, 1, 12, 0, 0, 123_456, tzinfo=UTC)
     assert send(root, [Message("t", b"\x00\xff", when, "k", {"a": "b"}, deliver_at=when)]) == 1
-    before = datetime.now(UTC)
     assert send(root, [Message("t", "ü".encode(), deliver_after_ms=5)]) == 1
     rows = pa.table(open_table(root, INBOX).to_pyarrow_table()).to_pylist()
     first, second = sorted(rows, key=lambda row: row["payload"])
@@ -142,7 +141,6 @@ def test_a_sent_message_is_a_row_of_the_inbox(root: str) -> None:
         "deliver_after_ms": None, "payload": b"\x00\xff", "producer_name": None, "sequence_id": None,
     }  # fmt: skip
     assert (second["deliver_after_ms"], second["properties"]) == (5, None)
-    assert before <= second["publish_time"] <= datetime.now(UTC), "a delay would count from when a job takes it"
 
 
 def test_a_column_that_somebody_added_is_no_hindrance(root: str) -> None:

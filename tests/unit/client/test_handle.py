@@ -23,7 +23,7 @@ from pipeline.client.exceptions import InvalidMessage, OperationNotSupported, Ti
 from pipeline.client.insight import facts
 from pipeline.client.message import MessageId
 from pipeline.client.producing.inbox import Message as OutgoingMessage
-from pipeline.client.producing.inbox import rows_of_messages
+from pipeline.client.producing.inbox import rows_of_messages, send
 from pipeline.client.subscribing.topics import create_partitioned_topic
 from pipeline.client.tables.topiclog import TopicLog
 from pipeline.config.errors import BadValue
@@ -160,6 +160,14 @@ def test_any_writer_may_name_its_messages(world: VirtualWarehouse, client: Clien
     client.cancel("orders", message_id=MessageId.sent("orders", "batch", 11))
     world.advance(minutes=2)
     assert received(world, consumer) == [b"0"]
+
+
+def test_a_delay_counts_from_the_call_and_not_from_when_a_job_takes_the_message(world: VirtualWarehouse) -> None:
+    """A job that was down for an hour was an hour late."""
+    other = OutgoingMessage("orders", b"1", world.now - timedelta(hours=2), deliver_after_ms=60_000)
+    send(world.root, [OutgoingMessage("orders", b"0", deliver_after_ms=60_000), other])
+    rows = open_table(world.root, INBOX).to_pyarrow_table().sort_by("payload")
+    assert rows.column("publish_time").to_pylist() == [world.now, world.now - timedelta(hours=2)]
 
 
 def test_what_ingest_refuses_is_said_with_the_reason(
