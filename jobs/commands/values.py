@@ -44,7 +44,8 @@ def handle(text: str) -> Handle:
         BadText: another form.
     """
     name, _, number = text.rpartition(":")
-    if not (name and number.isdecimal()):
+    # Bytes of the command line that are no UTF-8 are in the text as surrogates.
+    if not (name and number.isdecimal() and name.isprintable()):
         raise BadText(text, "an id, NAME:NUMBER")
     return Handle(name, int(number))
 

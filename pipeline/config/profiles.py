@@ -57,9 +57,9 @@ def read_profile(path: Path) -> Profile:
     """Read a profile.
 
     Raises:
-        BadSetting: a table or key that is not known, a value in the place of a table, or one outside its range.
+        BadSetting: a table or key that is not known, a value in the place of a table, or one outside its range; or the
+            file is no TOML.
         OSError: the file cannot be read.
-        tomllib.TOMLDecodeError: it is not TOML.
     """
     return profile_of(file_layer(path))
 
@@ -69,9 +69,12 @@ def file_layer(path: Path) -> Layer:
 
     Raises:
         OSError: the file cannot be read.
-        tomllib.TOMLDecodeError: it is not TOML.
+        BadSetting: it is not TOML.
     """
-    return path.name, tomllib.loads(path.read_text(encoding="utf-8"))
+    try:
+        return path.name, tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSetting("profile", str(path), f"a file of TOML ({error})") from error
 
 
 def stated_layer(where: str, texts: Sequence[str]) -> Layer:

@@ -308,3 +308,13 @@ def test_a_port_that_is_taken_is_found_before_spark_starts() -> None:
             check_port(Watching(taken.getsockname()[1]))
     assert refused.value.field == "run.metrics_port"
     check_port(Watching())
+
+
+@pytest.mark.parametrize("content", [b"a = ", b"\xff"])
+def test_a_profile_that_is_no_toml_is_named(tmp_path: Path, content: bytes) -> None:
+    """The parser knows the line and the column, and not the file."""
+    path = tmp_path / "bad.toml"
+    path.write_bytes(content)
+    with pytest.raises(BadSetting, match=r"profile = '.*bad\.toml', allowed: a file of TOML") as refused:
+        profile_from(path)
+    assert refused.value.field == "profile"

@@ -140,6 +140,13 @@ def test_a_time_that_does_not_exist_is_refused(text: str, says: str) -> None:
         times.instant(text, NOW)
 
 
+@pytest.mark.parametrize("text", ["\udcff:0", "shop", "shop:x", ":1", "a\nb:1"])
+def test_the_id_of_a_message_is_a_text_and_a_number(text: str) -> None:
+    """Bytes that are no UTF-8 were an error of Python's own."""
+    with pytest.raises(BadText):
+        values.handle(text)
+
+
 def test_properties_are_split_at_the_first_equals_sign() -> None:
     """Values hold what they like; names do not."""
     assert values.pairs(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
