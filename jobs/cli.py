@@ -119,27 +119,32 @@ def subscribe(
     topic: Topic,
     subscription: Subscription,
     tick: Annotated[
-        int, options.duration("--tick", "Precision: a message comes up to so much late, never early", "1s")
-    ] = UNITS_MS["s"],
-    start: Annotated[Start, typer.Option("--start", help="With what is in the log already, or from now on.")] = (
-        Start.LATEST
-    ),
+        int | None, options.duration("--tick", "Precision: a message comes up to so much late, never early", "1s")
+    ] = None,
+    start: Annotated[
+        Start | None,
+        typer.Option("--start", help="With what is in the log already, or from now on.", show_default="latest"),
+    ] = None,
     kind: Annotated[
-        Kind, typer.Option("--type", help="How its consumers share it; `deliveries` does not depend on it.")
-    ] = Kind.SHARED,
+        Kind | None,
+        typer.Option(
+            "--type", help="How its consumers share it; `deliveries` does not depend on it.", show_default="shared"
+        ),
+    ] = None,
     *,
     ack: Annotated[
         bool, typer.Option("--ack", help="Its consumers acknowledge; what they do not settle comes again.")
     ] = False,
     **values: Any,  # noqa: ANN401 - of policies
 ) -> None:
-    """Register a subscription. It counts from the next batch of a running job on."""
+    """Register a subscription. It counts from the next batch of a running job on. One that is there has to be so."""
     given = stated(values)
     if not ack and given.keys() - {"sink"}:
         raise typer.BadParameter("policies need --ack")
-    policies = Policies(ack=ack, **given)
-    new = subscriptions.Subscription(topic, subscription, kind.value, start.value, tick, policies)
-    fresh = topics.subscribe_each(warehouse, new)
+    columns = {"type": kind and kind.value, "start": start and start.value, "tick_ms": tick}
+    stated_columns: dict[str, Any] = {name: each for name, each in columns.items() if each is not None}
+    new = subscriptions.Subscription(topic, subscription, policies=Policies(ack=ack, **given), **stated_columns)
+    fresh = topics.subscribe_each(warehouse, new, {*stated_columns, *given, *(["ack"] if ack else [])})
     tell(f"{printable(f'{topic}/{subscription}')} is {'registered' if fresh else 'registered already'}")
 
 

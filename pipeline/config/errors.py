@@ -115,8 +115,9 @@ class ClockAhead(PipelineError):
 class StageRunning(PipelineError):
     """Another process runs this stage on this warehouse. Stop it first."""
 
-    def __init__(self, stage: str, holder: str) -> None:
-        job = f"a job works on this warehouse already ({holder} has stage {stage}); stop it first"
+    def __init__(self, stage: str, holder: str, root: str | None = None) -> None:
+        stop = "stop it first" if root is None else f"stop it with: {command_line(root, 'stop')}"
+        job = f"a job works on this warehouse already ({holder}); {stop}"
         super().__init__(job if stage in ALL_STAGES else f"{stage} is already running ({holder})")
         self.stage, self.holder = stage, holder
 
@@ -253,10 +254,10 @@ class StillConflicting(PipelineError):
 
 
 class AlreadySubscribed(PipelineError):
-    """The topic has an active subscription of that name with other settings. Choose another name."""
+    """The topic has an active subscription of that name with other settings. Change it, end it, or name another one."""
 
-    def __init__(self, topic: str, subscription: str, found: str) -> None:
-        super().__init__(f"subscription {subscription!r} of topic {topic!r} exists with {found}")
+    def __init__(self, topic: str, subscription: str, found: str, remedy: str = "choose another name") -> None:
+        super().__init__(f"subscription {subscription!r} of topic {topic!r} exists with {found}; {remedy}")
         self.topic, self.subscription, self.found = topic, subscription, found
 
 

@@ -35,6 +35,7 @@ class StageLock:
     def __init__(self, stage: str, folder: str) -> None:
         """Name the stage and the folder for its lock; nothing is locked yet."""
         self._stage = stage
+        self._root = folder.removesuffix("/_checkpoints")
         here = local_path(folder)
         self._path = None if here is None else here / f"{stage}.lock"
         self._file: TextIO | None = None
@@ -56,7 +57,7 @@ class StageLock:
             holder = file.read().strip()
             file.close()
             if error.errno in _HELD:
-                raise StageRunning(self._stage, f"process {holder}") from error
+                raise StageRunning(self._stage, f"process {holder}", self._root) from error
             _say_once(self._path.parent, error.strerror)
             return
         file.truncate(0)

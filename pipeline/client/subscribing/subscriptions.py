@@ -6,7 +6,7 @@ registered, and no version of the table lacks a subscription whose policies chan
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from pipeline.client.subscribing.lines import (
     with_history,
 )
 from pipeline.config.errors import AlreadySubscribed, BadValue, check_kind, check_text
+from pipeline.config.spelling import command_line, subscription_options
 from pipeline.delta.deltars import LOG_STAYS, fitted, open_table, query, retried, rows_of
 from pipeline.subscriptions.destination import same_topic
 from pipeline.subscriptions.guards import Guard
@@ -37,6 +38,10 @@ from state.buckets import MAX_TICK
 TYPES = ("exclusive", "failover", "shared", "key_shared")
 STARTS = ("earliest", "latest")
 _NAMES = "SELECT DISTINCT topic, subscription FROM registry"
+
+
+_COLUMNS = ("type", "start", "tick_ms")
+"""What is fixed for the life of a subscription."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,11 @@ def subscribe(root: str, new: Subscription) -> bool:
         AlreadySubscribed: the name is taken, with other settings.
         StillConflicting: others changed this line every time; nothing was written.
     """
+    return register(root, new)
+
+
+def register(root: str, new: Subscription, said: Collection[str] | None = None) -> bool:
+    """As `subscribe`; of one that is there only those columns and policies have to be so that somebody said."""
     check_kind("new", new, Subscription, "a Subscription")
     new = replace(new, topic=plain_topic(new.topic), policies=_plain(new.policies))
 
@@ -125,22 +135,34 @@ def subscribe(root: str, new: Subscription) -> bool:
             return _begun(root, new)
         start = found.start if found.sought is None else new.start
         there = replace(found, start=start, policies=_stated(found.policies, new.policies))
-        if there == new:
+        wanted = new if said is None else _as_said(there, new, said)
+        if there == wanted:
             return None
-        raise AlreadySubscribed(new.topic, new.name, _differing(there, new))
+        raise _taken(root, there, wanted)
 
     return change(root, new.named, decide)
 
 
-def _differing(there: Subscription, new: Subscription) -> str:
-    """What a line has that somebody asked otherwise for, by the names of its columns and policies."""
+def _as_said(there: Subscription, new: Subscription, said: Collection[str]) -> Subscription:
+    """A line with what somebody said of it; the rest stays."""
+    columns: dict[str, Any] = {name: getattr(new, name) for name in _COLUMNS if name in said}
+    policies = {name: getattr(new.policies, name) for name in Policies.rows if name in said}
+    return replace(there, policies=replace(there.policies, **policies), **columns)
+
+
+def _taken(root: str, there: Subscription, new: Subscription) -> AlreadySubscribed:
+    """What a line has that somebody asked otherwise for, by the names of its columns and policies, and the remedy."""
 
     def said(line: Subscription) -> dict[str, object]:
-        return {"type": line.type, "start": line.start, "tick_ms": line.tick_ms, **line.policies.as_map()}
+        return {**{name: getattr(line, name) for name in _COLUMNS}, **line.policies.as_map()}
 
     has, asked = said(there), said(new)
     names = [name for name in {**has, **asked} if has.get(name) != asked.get(name)]
-    return ", ".join(f"{name} {has.get(name, 'unset')}, not {asked.get(name, 'unset')}" for name in names)
+    found = ", ".join(f"{name} {has.get(name, 'unset')}, not {asked.get(name, 'unset')}" for name in names)
+    fixed = not Policies.rows.keys() >= set(names)
+    command = command_line(root, *(["unsubscribe"] if fixed else ["policy", "set"]), *subscription_options(*new.named))
+    remedy = f"{'to begin anew end it' if fixed else 'change it'} with: {command}"
+    return AlreadySubscribed(*new.named, found, remedy)
 
 
 def subscribe_all(root: str, lines: Callable[[DeltaTable], list[Subscription]]) -> None:

@@ -6,7 +6,7 @@ many there are stands in a line of the registry that is not active and has no su
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from deltalake import DeltaTable
@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pipeline.client.checks import checked_topic
 from pipeline.client.message import MessageId, checked_id
 from pipeline.client.subscribing.lines import PARTITIONS, replace_lines, topic_row
-from pipeline.client.subscribing.subscriptions import Subscription, active, subscribe, subscribe_all
+from pipeline.client.subscribing.subscriptions import Subscription, active, register, subscribe_all
 from pipeline.config.errors import BadValue, check_count
 from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.subscriptions.policies import partition_of, topic_of
@@ -110,14 +110,16 @@ def counts_of(registry: DeltaTable) -> dict[str, int]:
     return {row["topic"]: row["partitions"] for row in query(_COUNTS, registry=registry)}
 
 
-def subscribe_each(root: str, new: Subscription) -> bool:
+def subscribe_each(root: str, new: Subscription, said: Collection[str] | None = None) -> bool:
     """Register a subscription of a topic, or of each of its partitions; False when all are registered already.
+
+    Of those only what somebody `said` has to be so, by the names of columns and policies; None: all.
 
     Raises:
         NoWarehouse, AlreadySubscribed, StillConflicting: as for `subscribe`.
     """
     names = topic_partitions(root, plain_topic(new.topic))
-    fresh = [subscribe(root, replace(new, topic=each)) for each in names]
+    fresh = [register(root, replace(new, topic=each), said) for each in names]
     return any(fresh)
 
 

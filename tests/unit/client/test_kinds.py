@@ -55,8 +55,10 @@ def test_what_is_of_the_wrong_kind_names_its_field(client: delayline.Client, roo
 def test_who_registers_a_name_anew_learns_what_differs(root: str) -> None:
     """And nothing of what is the same."""
     delayline.subscribe(root, delayline.Subscription("t", "s"))
-    with pytest.raises(delayline.DelaylineError, match=r"exists with tick_ms 1000, not 5000$"):
+    with pytest.raises(delayline.DelaylineError, match=r"exists with tick_ms 1000, not 5000; to begin anew"):
         delayline.subscribe(root, delayline.Subscription("t", "s", tick_ms=5_000))
     other = delayline.Subscription("t", "s", policies=delayline.Policies(ack=True))
-    with pytest.raises(delayline.DelaylineError, match=r"exists with ack unset, not true$"):
+    with pytest.raises(
+        delayline.DelaylineError, match=r"exists with ack unset, not true; change it with: delayline policy set"
+    ):
         delayline.subscribe(root, other)

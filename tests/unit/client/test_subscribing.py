@@ -151,11 +151,14 @@ def test_a_consumer_keeps_the_limits_of_its_subscription(world: World, client: C
 def test_type_and_tick_of_a_subscription_cannot_be_changed(world: World, client: Client) -> None:
     """They are fixed for its life; the line stays as it is."""
     subscribe(world.root, Subscription("t", "s"))
-    options: list[dict[str, Any]] = [{"consumer_type": ConsumerType.Failover}, {**SHARED, "tick_ms": 5}]
-    for each in options:
+    options: dict[str, dict[str, Any]] = {
+        "type shared, not failover": {"consumer_type": ConsumerType.Failover},
+        "tick_ms 1000, not 5": {**SHARED, "tick_ms": 5},
+    }
+    for differs, each in options.items():
         with pytest.raises(AlreadySubscribed) as refused:
             client.subscribe("t", "s", **each)
-        assert refused.value.found == "type shared, tick 1000 ms"
+        assert refused.value.found == differs
     assert subscriptions(world.root) == [Subscription("t", "s")]
 
 

@@ -219,7 +219,9 @@ def test_init_and_subscribe_may_be_repeated(tmp_path: Path) -> None:
     assert [run("init", "-w", root).exit_code for _ in range(2)] == [0, 0]
     words = ["subscribe", "-w", root, "-t", "t", "-s", "s", "--tick", "60s", "--start", "earliest", "--type", "shared"]
     assert [run(*words).stdout for _ in range(2)] == ["t/s is registered\n", "t/s is registered already\n"]
-    assert run("subscribe", "-w", root, "-t", "t", "-s", "s").exit_code == 1
+    assert run("subscribe", "-w", root, "-t", "t", "-s", "s").exit_code == 0, "nobody said another tick"
+    refused = run("subscribe", "-w", root, "-t", "t", "-s", "s", "--tick", "1s")
+    assert (refused.exit_code, "tick_ms 60000, not 1000; to begin anew end it with: " in refused.stderr) == (1, True)
 
 
 def test_init_says_what_the_segments_of_a_warehouse_hold(tmp_path: Path) -> None:

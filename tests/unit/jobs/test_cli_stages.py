@@ -94,6 +94,7 @@ def test_a_warehouse_in_use_is_refused_before_spark_starts(tmp_path: Path) -> No
     with pytest.raises(StageRunning) as refused:
         run.run(root, profile_from(None), print)
     assert refused.value.stage == STAGES[1]
+    assert f"(process {os.getpid()}); stop it with: delayline stop --warehouse {root}" in str(refused.value)
     lock.release()
     run._check_free(root)
     lock.take()
