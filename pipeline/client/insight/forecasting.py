@@ -17,7 +17,7 @@ from pipeline.client.subscribing.lines import registered_in
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.client.subscribing.topics import partition_counts
 from pipeline.config.errors import BadValue, check_kind, check_text
-from pipeline.config.spelling import iso_text
+from pipeline.config.spelling import iso_text, range_text
 from pipeline.delta.deltars import open_table
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import GuardStates
@@ -91,11 +91,13 @@ def forecast(
     check_kind("until", until, int, "ms UTC")
     if not begin < until <= begin + LONGEST_MS:
         raise BadValue("until", until, f"ms UTC, after {iso_text(begin)} and at most 366 days later")
-    if late_than_ms < 0:
-        raise BadValue("late_than_ms", late_than_ms, "0 or more")
-    events = tuple(_checked(each) for each in how.get("what_if", ()))
-    clock = TURNED if is_turned(root) else LIVE
-    assumed = Assumptions(events, how.get("campaign", {}), clock)
+    if not 0 <= late_than_ms <= LONGEST_MS:
+        raise BadValue("late_than_ms", late_than_ms, range_text("late_than_ms", 0, LONGEST_MS))
+    what_if, campaign = how.get("what_if", ()), how.get("campaign", {})
+    check_kind("what_if", what_if, (list, tuple), "a list of Pause, Outage and Rate")
+    check_kind("campaign", campaign, Mapping, "numbers of messages by topic and due time")
+    events = tuple(_checked(each) for each in what_if)
+    assumed = Assumptions(events, campaign, TURNED if is_turned(root) else LIVE)
     return foreseen(root, (topic, subscription), Horizon(begin, until, late_than_ms), assumed)
 
 

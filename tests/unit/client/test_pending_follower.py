@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -10,14 +11,15 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from deltalake import DeltaTable
 
-from pipeline.client.commanding.commands import reschedule
+from pipeline.client.choices import ConsumerType
 from pipeline.client.insight.pending import pending
 from pipeline.client.insight.pendingfollower import PendingFollower
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import NoWarehouse
 from pipeline.delta.deltars import path_of
+from pipeline.testing.warehouse import warehouse
 from schemas import DELIVERIES, MESSAGES
-from tests.support.client import at, delivery_row, message_row, new_warehouse, noticed, put
+from tests.support.client import delivery_row, message_row, new_warehouse, noticed, put
 
 NOON = 3_999_960_000_000
 
@@ -71,15 +73,19 @@ def test_rows_that_somebody_takes_out_are_counted_anew(root: str) -> None:
     assert followed.recounts == 2
 
 
-def test_the_next_due_time_is_looked_at_again_when_what_a_command_moved_has_come(root: str) -> None:
+def test_the_next_due_time_is_looked_at_again_when_what_a_command_moved_has_come() -> None:
     """It was the first of its minute, and is no change of what was counted without it."""
-    subscribe(root, Subscription("t", "s", start="earliest"))
-    rows = [message_row(1, 0, NOON + 50_000), message_row(1, 1, NOON + 3_600_000)]
-    put(root, MESSAGES, *rows)
-    noticed(root, "s", 0)
-    reschedule(root, "t", "s", where="entry_id = 1", to=at(NOON + 5_000))
-    followed = PendingFollower(root)
-    assert followed.look().backlogs[0].next_due == NOON + 5_000
-    put(root, DELIVERIES, delivery_row(rows[1]) | {"due_time": at(NOON + 5_000), "round": 1, "life": 0})
-    assert followed.look().backlogs == pending(root).backlogs
-    assert followed.look().backlogs[0].next_due == NOON + 50_000
+    noon = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    with warehouse(noon) as world:
+        client = world.client()
+        client.subscribe("t", "s", ConsumerType.Shared, tick_ms=1)
+        producer = client.create_producer("t")
+        for key, after in (("moved", 3_600), ("other", 50)):
+            producer.send(b"", partition_key=key, deliver_after=timedelta(seconds=after))
+        world.run_until_idle()
+        client.reschedule("t", key="moved", to=noon + timedelta(seconds=5))
+        followed = PendingFollower(world.root)
+        for passed, due in ((0, 5), (10, 50)):
+            world.advance(seconds=passed)
+            assert followed.look().backlogs == pending(world.root).backlogs
+            assert followed.look().backlogs[0].next_due == int(noon.timestamp() + due) * 1_000

@@ -66,7 +66,7 @@ def test_a_mistake_is_shown_where_it_is(root: str, condition: str, said: str) ->
     [
         ("deliver_at IS NULL", "there is no column 'deliver_at'; did you mean 'due_time'?)"),
         ("ledger_id / 0 = 1", "(it divides by zero, here: ledger_id ^/ 0 = 1)"),
-        ("nofunc(topic) = 'a'", "(there is no function 'nofunc'; did you mean 'trunc'?)"),
+        ("uppr(topic) = 'A'", "(there is no function 'uppr'; did you mean 'upper'?)"),
         ("CAST(message_key AS BIGINT) = 1", "as in message_key = '1')"),
     ],
 )
