@@ -128,7 +128,7 @@ def test_the_client_and_the_command_need_no_extra_and_who_does_names_it(tmp_path
         ("run", "rebuild", "replay"), (2, line.format("spark"))
     )
     assert told["demo"] == (2, line.format("spark,demo,web"))
-    assert told["web"] == (2, "delayline: starlette is not installed; this needs: pip install 'delayline[web]'\n")
+    assert told["web"] == (2, "delayline: anyio is not installed; this needs: pip install 'delayline[web]'\n")
 
 
 def test_a_command_goes_on_when_what_it_lacks_is_installed_and_the_demo_says_it_first(
