@@ -19,7 +19,7 @@ app = App()
 @app.command(panel=OPERATE)
 def clone(
     warehouse: Warehouse,
-    to: Annotated[str, options.folder("--to", "Folder of the copy; it is empty, or not there.")],
+    target: Annotated[str, options.folder("--target", "Folder of the copy; it is empty, or not there.")],
     as_of: Annotated[datetime | None, options.time("--as-of", "What was pending then, and not what is")] = None,
     *,
     keep_sinks: Annotated[
@@ -36,7 +36,7 @@ def clone(
     if then_ms is not None and then_ms > time.time_ns() // 1_000_000:
         raise typer.BadParameter("--as-of is a time that has passed")
     with ExitStack() as held, progress() as on_step:
-        opened = command.opener(to, held)
-        done = make(warehouse, to, as_of=then_ms, keep_sinks=keep_sinks, warehouse=opened, on_step=on_step)
+        opened = command.opener(target, held)
+        done = make(warehouse, target, as_of=then_ms, keep_sinks=keep_sinks, warehouse=opened, on_step=on_step)
     for line in [command.as_json(done)] if as_json else command.report(done):
         tell(line)

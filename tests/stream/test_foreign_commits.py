@@ -27,6 +27,7 @@ from tests.support.stream import (
     World,
     advance,
     append,
+    at,
     check,
     delivered,
     kill_after,
@@ -158,7 +159,7 @@ def widened(topic: str) -> list[Step]:
         world.drain()
 
     def sent(world: World) -> None:
-        send(world.warehouse.root, [Message(topic, b"c")])
+        send(world.warehouse.root, [Message(topic, b"c", at(world.instant))])
         assert open_table(world.warehouse.root, INBOX).schema().to_arrow().names[-2:] == ["instant", "arrival_file"]
 
     return [

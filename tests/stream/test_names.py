@@ -11,7 +11,7 @@ from pipeline.client.subscribing import subscriptions
 from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config.stages import SCHEDULE
 from tests.support.maintained import sharply
-from tests.support.stream import Step, World, advance, check, play, restart
+from tests.support.stream import Step, World, advance, at, check, play, restart
 
 T0 = 1_700_000_000_000
 HOUR = 3_600_000
@@ -55,7 +55,7 @@ def send_one_each(after_ms: int) -> Step:
         payload = str(after_ms).encode()
         send(
             world.warehouse.root,
-            [Message(name, payload, None, name, PROPERTIES, deliver_after_ms=after_ms) for name in NAMES],
+            [Message(name, payload, at(world.instant), name, PROPERTIES, deliver_after_ms=after_ms) for name in NAMES],
         )
 
     return check(step)

@@ -25,6 +25,7 @@ from pipeline.service.run import Stage, stop_all
 from tests.support.invoked import invoke
 from tests.support.operations import commands, run
 from tests.support.spark import lent
+from tests.support.stream import at
 
 T0 = 1_700_000_000_000
 NEED_A_SESSION = ("run", "rebuild")
@@ -62,7 +63,7 @@ class InThisProcess:
     def serve(self, stages: list[Stage], *_: object) -> None:
         """Send a message, let all stages do what there is to do, and stop them."""
         self.instant += 60_000
-        send(self.root, [Message("t", f"at {self.instant}".encode())])
+        send(self.root, [Message("t", f"at {self.instant}".encode(), at(self.instant))])
         try:
             reach(stages, Warehouse(self.root, self.spark), self.instant)
         finally:

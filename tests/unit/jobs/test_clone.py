@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> str:
 
 def test_a_clone_says_where_it_is_what_it_lacks_and_how_it_goes_on(root: str) -> None:
     """All paths are whole, so that they can be pasted anywhere."""
-    done = invoke(["clone", "--warehouse", root, "--to", f"{root}2"])
+    done = invoke(["clone", "--warehouse", root, "--target", f"{root}2"])
     first, files, sink, run, replay = done.stdout.splitlines()
     assert first.startswith(f"{root}2 has what waited in {root} at ")
     assert files == "  1 data files are shared by both, 0 were copied"
@@ -42,15 +42,15 @@ def test_a_clone_says_where_it_is_what_it_lacks_and_how_it_goes_on(root: str) ->
 
 def test_a_clone_says_it_to_scripts_and_keeps_sinks_for_a_move(root: str) -> None:
     """The words are those of the page."""
-    done = json.loads(invoke(["clone", "--warehouse", root, "--to", f"{root}2", "--keep-sinks", "--json"]).stdout)
+    done = json.loads(invoke(["clone", "--warehouse", root, "--target", f"{root}2", "--keep-sinks", "--json"]).stdout)
     assert (done["warehouse"], done["clone"], done["as_of"], done["sinks"]) == (root, f"{root}2", None, [])
     assert [each.policies.sink for each in subscriptions(f"{root}2")] == ["kafka://localhost:9092/due"]
-    others = json.loads(invoke(["clone", "--warehouse", root, "--to", f"{root}3", "--json"]).stdout)
+    others = json.loads(invoke(["clone", "--warehouse", root, "--target", f"{root}3", "--json"]).stdout)
     assert others["sinks"] == [{"topic": "t", "subscription": "s", "sink": "kafka://localhost:9092/due"}]
 
 
 @pytest.mark.parametrize(
-    ("words", "code"), [(["--to", "."], 2), (["--to", "{root}2", "--as-of", "2999-01-01"], 2), ([], 2)]
+    ("words", "code"), [(["--target", "."], 2), (["--target", "{root}2", "--as-of", "2999-01-01"], 2), ([], 2)]
 )
 def test_a_folder_that_is_in_use_and_a_time_to_come_are_refused(root: str, words: list[str], code: int) -> None:
     """One line says it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any
 
@@ -16,6 +17,7 @@ from pyspark import java_gateway
 from jobs import interrupts
 from jobs.commands import spark
 from pipeline.config.session import Machine
+from tests.support.client import new_warehouse
 from tests.support.invoked import invoke
 
 GATEWAY: Any = java_gateway
@@ -42,7 +44,7 @@ def test_a_jvm_whose_start_is_interrupted_does_not_stay(
 
 
 def test_an_interrupt_of_which_a_package_makes_another_error_is_an_interrupt(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that comes while pandas is imported is an AttributeError in the end."""
 
@@ -56,7 +58,7 @@ def test_an_interrupt_of_which_a_package_makes_another_error_is_an_interrupt(
     handler = signal.signal(signal.SIGINT, interrupts.end)
     monkeypatch.setattr("pipeline.client.insight.topics.topics", importing)
     try:
-        result = invoke(["topics", "--warehouse", "w"])
+        result = invoke(["topics", "--warehouse", new_warehouse(str(tmp_path))])
     finally:
         signal.signal(signal.SIGINT, handler)
         interrupts._CAME.clear()

@@ -124,7 +124,7 @@ def test_every_command_of_the_page_is_a_command() -> None:
     """With each of its options."""
     group: Any = typer.main.get_command(cli.app)
     lines = re.findall(r"^delayline .*$", (ROOT / "docs" / "insight.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(lines) == 12
+    assert len(lines) == 16
     for words in (shlex.split(line)[1:] for line in lines):
         with group.make_context("delayline", list(words)) as context:
             name, found, rest = group.resolve_command(context, list(words))
