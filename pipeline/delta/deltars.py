@@ -74,6 +74,9 @@ def check_warehouse(root: str) -> None:
     with suppress(NotADirectoryError):
         if not files.reaches(root) or any(map(files.names, folders)):
             return
+    if files.local(root) is None:
+        # A store says what it lacks: a bucket, or the table.
+        open_table(root, INBOX)
     raise _no_warehouse(root, INBOX)
 
 

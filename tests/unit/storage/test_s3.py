@@ -223,8 +223,8 @@ def test_producers_at_once_lose_nothing() -> None:
         ("pending", "s3://bucket/w", {"AWS_ACCESS_KEY_ID": "other"}, "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"),
         ("init", "s3://bucket/w", {"AWS_ACCESS_KEY_ID": None}, "no keys; set AWS_ACCESS_KEY_ID and AWS_SECRET"),
         ("init", "s3://nobucket/w", {}, "bucket 'nobucket' is not there; make it"),
-        ("stop", "s3://nobucket/w", {}, "warehouse = 's3a://nobucket/w' has no table 'inbox'"),
-        ("receive", "s3://bucket/w", {}, "warehouse = 's3a://bucket/w' has no table 'deliveries'"),
+        ("stop", "s3://nobucket/w", {}, "bucket 'nobucket' is not there; make it"),
+        ("receive", "s3://bucket/w", {}, "warehouse = 's3a://bucket/w' has no table 'inbox'"),
     ],
 )
 def test_what_is_missing_is_said_in_one_line(
