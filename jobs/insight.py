@@ -42,7 +42,7 @@ def pending(
     as_json: AsJson = False,
 ) -> None:
     """Count what is accepted and not yet delivered, with the next due time and a histogram."""
-    now_ms, then_ms = time.time_ns() // 1_000_000, _passed(as_of)
+    now_ms, then_ms = time.time_ns() // 1_000_000, options.passed_ms(as_of)
     from jobs.commands import pending as command
     from jobs.commands.names import check_names
     from pipeline.client.insight.pending import pending as count
@@ -139,7 +139,7 @@ def report(
 ) -> None:
     """Write how it stands, or stood, into one HTML file, to send to somebody."""
     need("web")
-    then_ms = _passed(as_of)
+    then_ms = options.passed_ms(as_of)
     from jobs.web.report import report as made
 
     text = made(warehouse, time.time_ns() // 1_000_000, then_ms)
@@ -240,11 +240,3 @@ def trace(
     lines = map(json_line, found[-limit:]) if as_json else command.report(topic, found, limit)
     for line in lines:
         echo(line)
-
-
-def _passed(as_of: datetime | None) -> int | None:
-    """A time that has passed, ms UTC."""
-    then_ms = None if as_of is None else int(as_of.timestamp() * 1_000)
-    if then_ms is not None and then_ms > time.time_ns() // 1_000_000:
-        raise typer.BadParameter("--as-of is a time that has passed")
-    return then_ms

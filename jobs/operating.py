@@ -1,7 +1,6 @@
 """The commands for whoever operates a warehouse, beside those of `jobs.cli`."""
 # ruff: noqa: PLC0415 - each command imports what it needs when it runs, see `jobs.cli`
 
-import time
 from contextlib import ExitStack
 from datetime import datetime
 from typing import Annotated
@@ -32,9 +31,7 @@ def clone(
     from jobs.progress import progress
     from pipeline.service.clone import clone as make
 
-    then_ms = None if as_of is None else int(as_of.timestamp() * 1_000)
-    if then_ms is not None and then_ms > time.time_ns() // 1_000_000:
-        raise typer.BadParameter("--as-of is a time that has passed")
+    then_ms = options.passed_ms(as_of)
     with ExitStack() as held, progress() as on_step:
         opened = command.opener(target, held)
         done = make(warehouse, target, as_of=then_ms, keep_sinks=keep_sinks, warehouse=opened, on_step=on_step)

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 from jobs.commands.jsonform import json_line
 from jobs.terminal import echo
+from pipeline.config.options import OnStep
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 QUIET_S = 2.0
 """A command that takes less long says nothing of how far it is, nor does one say it more often than that in JSON."""
-OnStep = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and how much there is."""
 
 
 @contextmanager

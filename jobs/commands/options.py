@@ -1,6 +1,7 @@
 """The options that commands share, as Typer wants them."""
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -12,6 +13,7 @@ from jobs.commands.policies import backoff
 from jobs.commands.times import instant
 from jobs.commands.values import Handle, Place, handle, position, since
 from pipeline.config.paths import one_spelling
+from pipeline.config.wallclock import wall_ms
 from pipeline.subscriptions.policytable import Option, Row
 from pipeline.subscriptions.topicnames import plain_topic
 
@@ -50,6 +52,14 @@ def whole(path: str) -> str:
     """A path in its one spelling; one of this machine from the root on, so that whatever names it says where it is."""
     is_here = path.strip() and ":" not in path.partition("/")[0]
     return one_spelling(str(Path(path).absolute()) if is_here else path)
+
+
+def passed_ms(as_of: datetime | None) -> int | None:
+    """What `--as-of` says, ms UTC; None: nothing. A time that has not passed is a usage error."""
+    then_ms = None if as_of is None else int(as_of.timestamp() * 1_000)
+    if then_ms is not None and then_ms > wall_ms():
+        raise typer.BadParameter("--as-of is a time that has passed")
+    return then_ms
 
 
 def folder(name: str, text: str) -> Any:  # noqa: ANN401 - Typer does not name the type

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from jobs.commands.spark import session
-from jobs.progress import OnStep, progress
-from pipeline.config.options import Options
+from jobs.progress import progress
+from pipeline.config.options import OnStep, Options
 from pipeline.config.session import Machine
 from pipeline.config.settings import LiveClock
 from pipeline.config.stages import ALL_STAGES, SETTLE, STAGES

@@ -168,10 +168,10 @@ def message(site: Site, query: Query) -> Answer:
         found = trace(site.root, topic, key=query["key"], limit=_HISTORIES)
     else:
         raise BadText(topic, "a topic with a position or a key")
-    told = [(each, list(map(state_words, each.states)), _steps(each)) for each in reversed(found)]
+    histories = [(each, list(map(state_words, each.states)), _steps(each)) for each in reversed(found)]
     form = query.get("payload")
     shown = {} if form is None else {each.sent.position: _payload(site.root, each, form) for each in found}
-    values = {"topic": topic, "told": told, "payloads": shown, "asked": _asked(query), "form": form}
+    values = {"topic": topic, "histories": histories, "payloads": shown, "asked": _asked(query), "form": form}
     return Answer("message.html", {"title": "Message", "live": True, **values})
 
 
@@ -232,7 +232,7 @@ def whole(query: Query, name: str, usual: T, span: tuple[int, int]) -> int | T:
 
 
 def system(site: Site, _query: Query) -> Answer:
-    """Stages, tables, consumers, sinks and sources, and all that the doctor says."""
+    """The job, topics, tables, sinks and sources, and all that the doctor says."""
     found = _seen(site)
     values: dict[str, Any] = {"seen": found, "topics": topics(site.root)}
     values |= {"sinks": list(sinks.noted(site.root)), "sources": sources.noted(site.root)}

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from pipeline.client.subscribing.policysetting import set_policy, unset_policy
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.errors import BadValue, PipelineError
-from pipeline.config.options import Options
+from pipeline.config.options import OnStep, Options
 from pipeline.config.routes import NotInDriver, SessionNeeded
 from pipeline.config.settings import LiveClock, Settings
 from pipeline.config.spelling import command_line
@@ -45,8 +45,6 @@ _MOST = 10_000_000
 """Rows that this process may hold: a batch that was torn is finished here."""
 _SINK = ("sink", "sink_after", "sink_refused")
 """The policies that say where a subscription publishes."""
-OnStep = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and how much there is."""
 
 
 class SourceBusy(PipelineError):

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.client.insight.counting import MINUTE_MS
 from pipeline.client.insight.pending import Backlog, first_due
-
-HOUR_MS = 3_600_000
+from pipeline.config.settings import HOUR_MS, MINUTE_MS
 
 
 @dataclass(frozen=True)
