@@ -318,15 +318,21 @@ def put_back_dead_letters(
     """Send dead letters to their topic again, without a delay: each once. All subscriptions of the topic get them."""
     from jobs.commands import deadletters as command
     from jobs.commands.names import check_names
-    from pipeline.client.subscribing.deadletters import put_back
+    from jobs.progress import on_step
+    from pipeline.client.subscribing.deadletters import count_letters, put_back
 
     check_names(warehouse, topic, subscription)
-    dead, total = dead_letter_topic or command.topic_of(warehouse, topic, subscription), 0
-    for count in put_back(warehouse, dead, (topic, subscription), limit):
-        total += count
-        echo(f"{total:,} put back", err=True)
-    if not total:
-        echo("nothing to put back", err=True)
+    dead, done = dead_letter_topic or command.topic_of(warehouse, topic, subscription), 0
+    there = count_letters(warehouse, dead, (topic, subscription))
+    try:
+        for count in put_back(warehouse, dead, (topic, subscription), limit):
+            done += count
+            on_step("put back", done, max(done, there if limit is None else min(there, limit)))
+    except BaseException:
+        if done:
+            tell(f"{done:,} put back")
+        raise
+    tell(f"{done:,} put back" if done else "nothing to put back")
 
 
 def _seek(root: str, name: tuple[str, str], where: "Where", *, dry: bool) -> None:

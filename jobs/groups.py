@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import typer
@@ -18,7 +19,19 @@ DEBUG = "DELAYLINE_DEBUG"
 _MAKING = ("init", "replay")
 """Commands that make a warehouse where none is; so does `run --init`."""
 _FOLLOWING = ("consume", "list", "receive", "run", "top", "web")
-
+OF_ITS_OWN = {
+    "consume": "prints messages as they come",
+    "receive": "prints messages as they come",
+    "send": "sends what it is given as it comes, which may never end",
+    "run": "tells how the job stands",
+    "top": "shows how the job stands",
+    "web": "serves until it is stopped",
+    "demo": "starts Spark, and shows how far it is after that",
+    "rebuild": "starts Spark, and shows how far it is after that",
+    "replay": "starts Spark, and shows how far it is after that",
+}
+"""Commands of which nothing is shown but what they show themselves, and why. Of all others it is said when they take
+longer than two seconds (`jobs.progress`), for they read or write as much as there is."""
 
 PANELS = RUN, MESSAGES, LOOK, CHANGE, OPERATE = "Run", "Produce and consume", "Look", "Change", "Operate"
 """The panels of the help, in this order."""
@@ -94,11 +107,22 @@ class Command(TyperCommand):
 
             check_warehouse(root)
         try:
-            return super().invoke(ctx)
+            with _shown(ctx):
+                return super().invoke(ctx)
         except SubscriptionNotFound as error:
             from jobs.commands.names import with_nearest  # noqa: PLC0415 - only a failure needs it
 
             raise with_nearest(ctx.params["warehouse"], error) from error
+
+
+def _shown(ctx: Any) -> AbstractContextManager[Any]:  # noqa: ANN401 - as above
+    """What shows how far a command is, unless it follows what comes."""
+    words = ctx.command_path.split()[1:] or [ctx.info_name]
+    if words[0] in OF_ITS_OWN or ctx.params.get("follow"):
+        return nullcontext()
+    from jobs.progress import progress  # noqa: PLC0415 - `--help` needs none
+
+    return progress(" ".join(words))
 
 
 class App(typer.Typer):

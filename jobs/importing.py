@@ -10,7 +10,7 @@ from jobs.commands.durations import UNITS_MS
 from jobs.commands.jsonform import json_line
 from jobs.commands.options import AsJson, Warehouse
 from jobs.groups import App
-from jobs.terminal import echo, tell
+from jobs.terminal import tell
 
 app = App(help="Bring over what waits in a broker for its time.")
 
@@ -52,10 +52,11 @@ def pulsar(  # noqa: PLR0913 - a parameter is an option
     It may be ended and begun again with the same addresses and names.
     """
     from jobs.commands import importing as command
+    from jobs.progress import on_step
     from pipeline.moving.places import Wanted
     from pipeline.moving.pulsar import take
 
     wanted = Wanted(service, admin, topic, subscription, into or topic.rpartition("/")[2], margin, acknowledge)
-    found = list(command.followed(take(warehouse, wanted, dry=dry_run), lambda text: echo(text, err=True)))
+    found = list(command.followed(take(warehouse, wanted, dry=dry_run), on_step))
     for line in [json_line(found)] if as_json else command.report(found, dry=dry_run):
         tell(line)

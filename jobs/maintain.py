@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from jobs.commands.durations import BadText, duration_ms
 from jobs.main import add_warehouse, tool_session
+from jobs.progress import progress
+from jobs.terminal import tell
 from pipeline.config.errors import PipelineError
 from pipeline.config.printed import print_logs, printable
 from pipeline.config.settings import DAY_MS, Upkeep
@@ -34,9 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         check_store(spark, options.warehouse)
         every = [table.name for table in TABLES]
-        for done in maintain(Warehouse(options.warehouse, spark), upkeep, wall_ms(), every):
-            sys.stdout.write(f"{done}\n")
-            failed = failed or bool(done.failed)
+        with progress() as on_step:
+            for done in maintain(Warehouse(options.warehouse, spark), upkeep, wall_ms(), every, on_step):
+                tell(done)
+                failed = failed or bool(done.failed)
     except PipelineError as error:
         sys.stderr.write(printable(f"delayline: {error}") + "\n")
         return 2

@@ -28,11 +28,11 @@ def clone(
 ) -> None:
     """Make another warehouse with what waits in this one, to try things on or to move. Its job may run meanwhile."""
     from jobs.commands import clone as command
-    from jobs.progress import progress
+    from jobs.progress import on_step
     from pipeline.service.clone import clone as make
 
     then_ms = options.passed_ms(as_of)
-    with ExitStack() as held, progress() as on_step:
+    with ExitStack() as held:
         opened = command.opener(target, held)
         done = make(warehouse, target, as_of=then_ms, keep_sinks=keep_sinks, warehouse=opened, on_step=on_step)
     for line in [command.as_json(done)] if as_json else command.report(done):

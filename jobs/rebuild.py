@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from jobs.commands.rebuild import CHOICES, rebuilt, stages_of
 from jobs.main import add_warehouse, tool_session
+from jobs.progress import progress
+from jobs.terminal import tell
 from pipeline.config.errors import PipelineError
 from pipeline.delta.warehouse import Warehouse
 
@@ -21,8 +23,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     spark = tool_session(f"delayline rebuild {options.stage}", options.warehouse)
     try:
         warehouse = Warehouse(options.warehouse, spark)
-        for line in rebuilt(warehouse, stages_of(options.stage), reset_clock=options.reset_clock):
-            sys.stdout.write(f"{line}\n")
+        stages, how = stages_of(options.stage), {"reset_clock": options.reset_clock}
+        with progress() as on_step:
+            for line in rebuilt(warehouse, stages, **how, on_step=on_step):
+                tell(line)
     except PipelineError as error:
         sys.stderr.write(f"delayline: {error}\n")
         return 2

@@ -2,12 +2,16 @@
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 import typer
 
 from pipeline.config.errors import PipelineError
 from pipeline.config.printed import printable
+
+BEFORE_OUTPUT = list[Callable[[], None]]()
+"""Called before each line: what says how far a command is leaves the terminal then."""
 
 
 class OutputFailed(PipelineError):
@@ -26,6 +30,8 @@ def echo(text: object = "", *, err: bool = False) -> None:
         OutputFailed: standard output cannot be written.
         BrokenPipeError: nobody reads it any more.
     """
+    for leave in tuple(BEFORE_OUTPUT):
+        leave()
     try:
         typer.echo(printable(str(text)), err=err)
     except BrokenPipeError:

@@ -1,20 +1,21 @@
-"""`delayline import`: what an import says while it runs, and in the end."""
+"""`delayline import`: how far an import is, and what it says in the end."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from pipeline.config.options import OnStep
 from pipeline.config.printed import printable
 from pipeline.moving.pulsar import Taken
 
 
-def followed(steps: Iterable[Taken], say: Callable[[str], None]) -> Iterator[Taken]:
-    """Say each step; give the last one of each partition."""
+def followed(steps: Iterable[Taken], on_step: OnStep) -> Iterator[Taken]:
+    """Say how much of what waits in a partition was looked at; give the last step of each."""
     last: Taken | None = None
     for step in steps:
         if last is not None and last.partition != step.partition:
             yield last
         last = step
-        say(f"{printable(step.partition)}  {step.examined:,} of {step.backlog:,} examined, {step.taken:,} taken")
+        on_step(f"import {printable(step.partition)}", step.examined, max(step.backlog, step.examined))
     if last is not None:
         yield last
 

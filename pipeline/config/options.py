@@ -159,8 +159,8 @@ class Watching:
             raise BadSetting("run.metrics_address", self.metrics_address, "an IP address of this machine") from error
 
 
-OnStep = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and how much there is."""
+OnStep = Callable[[str, int, int | None], None]
+"""Told what is being done, how much of it is done, and how much there is; None: nobody knows."""
 Observer = Callable[[str, int], None]
 """Told of each step of a batch: its name, as in `ingest.messages`, and the batch id. What it raises ends the query."""
 

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 import schemas
 from pipeline.config.deltaspark import exceptions
+from pipeline.config.options import OnStep
 from pipeline.config.session import PARTITIONS
 from pipeline.config.settings import MINUTE_MS, Upkeep
 from pipeline.config.threads import panics_raised
@@ -135,7 +136,13 @@ def cut_logs(warehouse: Warehouse, upkeep: Upkeep, now_ms: int) -> Generator[str
                     yield table.name
 
 
-def maintain(warehouse: Warehouse, upkeep: Upkeep, now_ms: int, cut: Collection[str] = ()) -> Generator[TableMetrics]:
+def maintain(
+    warehouse: Warehouse,
+    upkeep: Upkeep,
+    now_ms: int,
+    cut: Collection[str] = (),
+    on_step: OnStep = lambda *_: None,
+) -> Generator[TableMetrics]:
     """One round over all tables; gives what was done.
 
     Args:
@@ -144,6 +151,7 @@ def maintain(warehouse: Warehouse, upkeep: Upkeep, now_ms: int, cut: Collection[
         now_ms: the wall clock, ms UTC.
         cut: the tables whose logs were cut since the last round, for all that the caller knows (`cut_logs`): files that
             only those named are there yet. A table whose log the round itself cuts need not be told.
+        on_step: is told how far it is, by tables.
 
     Raises:
         StageRunning: another round is on its way.
@@ -152,8 +160,10 @@ def maintain(warehouse: Warehouse, upkeep: Upkeep, now_ms: int, cut: Collection[
     if warehouse.session is not None:
         warehouse = warehouse.within(own_session(warehouse.session))
     with _lock(warehouse).held():
+        on_step("delete what is settled and old", 0, len(schemas.TABLES))
         deleted = _forget(warehouse, upkeep, now_ms, steps)
-        for table in schemas.TABLES:
+        for number, table in enumerate(schemas.TABLES):
+            on_step(f"maintain {table.name}", number, len(schemas.TABLES))
             laying = partial(_laid_out, warehouse, table, upkeep)
             merged, into = steps.take(table, "merging files", laying, (0, 0))
             cutting = partial(_cut, warehouse, table, upkeep, now_ms)

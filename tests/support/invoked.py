@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 from typer import testing
 from typer.testing import CliRunner, Result
@@ -14,14 +15,19 @@ from typer.testing import CliRunner, Result
 from jobs import cli
 from tests.support.words import check
 
+_NEVER_S = 3_600.0
 _MODULE: Any = testing
 # Typer's runner makes the command anew for each call, which takes longer than most calls.
 _MODULE._get_command = cache(_MODULE._get_command)
 
 
 def invoke(words: Sequence[str], environment: Mapping[str, str] | None = None, stdin: bytes = b"") -> Result:
-    """Run the command with these words. What it prints as JSON has the words of `docs/words.md`."""
-    result = CliRunner(env=environment).invoke(cli.app, words, input=stdin)
+    """Run the command with these words. What it prints as JSON has the words of `docs/words.md`.
+
+    On a machine that is slow today it does not say how far it is.
+    """
+    with patch("jobs.progress.QUIET_S", _NEVER_S):
+        result = CliRunner(env=environment).invoke(cli.app, words, input=stdin)
     if "--json" in words and words[:2] != ["policy", "show"]:
         for line in result.stdout.splitlines():
             check(json.loads(line))

@@ -138,8 +138,7 @@ def dead_letters(root: str, topic: str, *, origin: Name | None = None, every: bo
     last = (-1, -1) if every else _put_back_upto(root, topic, origin)
     messages, senders = open_table(root, MESSAGES), _senders(root, topic)
     while True:
-        behind = f"(ledger_id > {last[0]} OR ledger_id = {last[0]} AND entry_id > {last[1]})"
-        found = _messages(messages, topic, f"{behind} ORDER BY ledger_id, entry_id LIMIT {_AT_ONCE}")
+        found = _messages(messages, topic, f"{_behind(last)} ORDER BY ledger_id, entry_id LIMIT {_AT_ONCE}")
         letters = (each.of_senders(senders) for each in map(DeadLetter.of_row, found))
         yield from (each for each in letters if not each.origin or each.is_of(origin))
         if len(found) < _AT_ONCE:
@@ -170,6 +169,23 @@ def letters_of(root: str, topic: str, origin: Name, positions: Sequence[str]) ->
         letter = DeadLetter.of_row(row)
         if (letter.origin, letter.subscription) == origin:
             yield letter, row["publish_time"]
+
+
+def count_letters(root: str, topic: str, origin: Name) -> int:
+    """How many messages of a topic of dead letters say that they come from a subscription, and were not put back.
+
+    Raises:
+        NoWarehouse: the folder lacks a table.
+        NotedAhead: somebody else noted how far letters were put back.
+    """
+    said = (f"properties['delayline.{name}'] = {quoted(of)}" for name, of in zip(_ORIGIN[:2], origin, strict=True))
+    which = " AND ".join([f"topic = {quoted(topic)}", _behind(_put_back_upto(root, topic, origin)), *said])
+    (found,) = query(f"SELECT COUNT(*) AS count FROM t WHERE {which}", t=open_table(root, MESSAGES))  # noqa: S608 - quoted
+    return int(found["count"])
+
+
+def _behind(last: tuple[int, int]) -> str:
+    return f"(ledger_id > {last[0]} OR ledger_id = {last[0]} AND entry_id > {last[1]})"
 
 
 def _messages(messages: DeltaTable, topic: str, which: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What `delayline clone` prints, and how far a command is that takes long."""
+"""What `delayline clone` prints."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from jobs.progress import progress
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.subscriptions.policies import Policies
 from tests.support.client import new_warehouse
 from tests.support.invoked import invoke
-from tests.support.words import check
 
 
 @pytest.fixture
@@ -57,20 +55,3 @@ def test_a_folder_that_is_in_use_and_a_time_to_come_are_refused(root: str, words
     done = invoke(["clone", "--warehouse", root, *(each.format(root=root) for each in words)])
     assert done.exit_code == code
     assert not Path(f"{root}2").exists()
-
-
-def test_how_far_a_long_command_is_comes_as_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing for two seconds, and then no more often than that; not on standard output."""
-    seconds = iter([0.0, 1.9, 2.0, 3.9, 4.5])
-    with progress(lambda: next(seconds)) as on_step:
-        for number in range(4):
-            on_step("files", number, 4)
-    printed = capsys.readouterr()
-    lines = [json.loads(line) for line in printed.err.splitlines()]
-    for line in lines:
-        check(line)
-    assert [(each["doing"], each["done"], each["total"], each["seconds"]) for each in lines] == [
-        ("files", 1, 4, 2.0),
-        ("files", 3, 4, 4.5),
-    ]
-    assert printed.out == ""
