@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.client.clock import clock_of
+from pipeline.client.commanding.conditions import condition_of
 from pipeline.client.commanding.inforce import Chosen, Named, at_work
 from pipeline.client.commanding.outcomes import remaining
 from pipeline.client.commanding.selecting import Selection, choose, selection
@@ -20,7 +21,7 @@ from pipeline.client.options import refuse, spelled_out
 from pipeline.client.subscribing.topics import topics_of
 from pipeline.client.tables.topiclog import TopicLog, located
 from pipeline.config.errors import BadValue, check_kind, check_text
-from pipeline.delta.deltars import append, open_table, quoted
+from pipeline.delta.deltars import append, open_table
 from pipeline.storage.arrays import IntArray, arrow_schema, completed, longs
 from pipeline.subscriptions.commands import CANCEL, MAX_RUN, RELEASE, RESCHEDULE, SHIFT, UNDO
 from pipeline.subscriptions.topicnames import plain_topic
@@ -300,9 +301,8 @@ def _check_one(how: HowCommanded) -> None:
     if sum(each is not None for each in (key, message_id, where, how.get("positions"))) != 1:
         allowed = "a condition, or a key, a message or positions instead; `true` names all that is pending"
         raise BadValue("where", where, allowed)
-    check_text("key", key)
+    condition_of(key, where)
     check_kind("positions", how.get("positions"), (pa.Table, type(None)), "an Arrow table with ledger_id and entry_id")
-    check_text("where", where)
 
 
 def _asked(how: HowCommanded) -> str:
@@ -312,7 +312,7 @@ def _asked(how: HowCommanded) -> str:
         return f"{positions.num_rows} positions"
     if message_id is not None:
         return f"message {message_id}"
-    return f"message_key = {quoted(key)}" if key is not None else how.get("where") or ""
+    return condition_of(key, how.get("where"))
 
 
 def _positions(given: pa.Table) -> PositionSet:

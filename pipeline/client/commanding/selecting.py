@@ -1,8 +1,8 @@
 """Which messages a condition names: those of a topic that are pending, looked up by SQL over the log.
 
-The view that a condition sees has the columns `VIEW`, a row for each subscription and message that waits for its first
-delivery, or failed and waits to come again. What is prepared for delivery is among them: that is found out by dispatch
-alone.
+The view that a condition sees has the columns `VIEW` (`pipeline.client.commanding.conditions`), a row for each
+subscription and message that waits for its first delivery, or failed and waits to come again. What is prepared for
+delivery is among them: that is found out by dispatch alone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from pipeline.client.commanding.conditions import check_condition, not_followed
 from pipeline.client.commanding.inforce import Chosen, InForce, delivered
 from pipeline.client.commanding.retries import waiting
 from pipeline.client.exceptions import ANY, SubscriptionNotFound
@@ -25,7 +26,6 @@ from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.client.tables.relations import longs_table, relation
 from pipeline.config.errors import BadValue
-from pipeline.delta.conditions import why
 from pipeline.delta.deltars import arrow_of, open_table, query, quoted
 from pipeline.storage.arrays import longs
 from pipeline.storage.files import Files
@@ -35,11 +35,6 @@ from schemas import DELIVERIES, MESSAGES
 from state.positionset import PositionSet
 from state.withdrawals import Round
 
-VIEW = (
-    "topic", "subscription", "message_key", "properties", "due_time", "publish_time", "payload_bytes", "ledger_id",
-    "entry_id", "redelivery_count",
-)  # fmt: skip
-"""The columns of the view."""
 EXAMPLES = 5
 _PENDING = """
     SELECT topic, {subscription} AS subscription, message_key, properties, due_time, publish_time,
@@ -163,23 +158,17 @@ class PendingLog:
 
         Raises:
             NoWarehouse: the folder lacks a table.
+            BadValue: the condition cannot be followed, or holds a query.
         """
         self._root = root
         self._deliveries, self._messages = open_table(root, DELIVERIES), open_table(root, MESSAGES)
         self._where, self._mark = where, read_mark(Files(), root)
+        check_condition(where, self._messages)
 
     @property
     def topics(self) -> list[str]:
         """The topics that have messages."""
         return [row["topic"] for row in query(_TOPICS, messages=self._messages)]
-
-    def check(self) -> None:
-        """Look at the condition, over no message.
-
-        Raises:
-            BadValue: it cannot be followed.
-        """
-        self._first(("", ""))
 
     def chosen(self, topic: str, known: Listeners, said: InForce) -> list[Chosen]:
         """What of a topic meets the condition, for each of some of its subscriptions that has something.
@@ -225,8 +214,7 @@ class PendingLog:
             found = arrow_of(text, messages=self._messages, **tables)
         except (DeltaError, pa.ArrowException) as error:
             # Of rows that it reads it may only fail while they are read.
-            said = why(error, text, self._where, VIEW, "pending")
-            raise BadValue("where", self._where, f"a condition (SQL) over {', '.join(VIEW)} ({said})") from error
+            raise not_followed(error, text, self._where) from error
         return found.combine_chunks().sort_by([("ledger_id", "ascending"), ("entry_id", "ascending")])
 
 

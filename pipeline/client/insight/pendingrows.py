@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.client.commanding.conditions import VIEW, condition_of
 from pipeline.client.commanding.inforce import Chosen, at_work
-from pipeline.client.commanding.selecting import VIEW, Listeners, PendingLog
+from pipeline.client.commanding.selecting import Listeners, PendingLog
 from pipeline.client.options import refuse, spelled_out
 from pipeline.client.subscribing.lives import lives_of
 from pipeline.client.subscribing.subscriptions import subscriptions
@@ -74,8 +75,8 @@ def pending_rows(
 
     Raises:
         NoWarehouse: the folder lacks a table.
-        BadValue: both a key and a condition; the condition cannot be followed; a text is not Unicode; the limit is not
-            positive.
+        BadValue: both a key and a condition; the condition is too long, cannot be followed or holds a query; a text is
+            not Unicode; the limit is not positive.
     """
     refuse({}, how, HowListed.__optional_keys__)
     for name, text in (("topic", topic), ("subscription", subscription), ("key", how.get("key"))):
@@ -93,8 +94,7 @@ def pending_rows(
 def _condition(key: str | None, where: str | None) -> str:
     if key is not None and where is not None:
         raise BadValue("where", where, "nothing beside a key; or a condition that names the key, too")
-    check_text("where", where)
-    return f"message_key = {quoted(key)}" if key is not None else where or "true"
+    return condition_of(key, where or None)
 
 
 def _waiting(root: str, topic: str | None, subscription: str | None, where: str) -> Iterator[Chosen]:
@@ -106,11 +106,9 @@ def _waiting(root: str, topic: str | None, subscription: str | None, where: str)
         if life is not None:
             topics[name[0]] = {**topics.get(name[0], {}), name: (life, acks[name])}
     said, log = at_work(root), PendingLog(root, where)
-    here = [each for each in log.topics if each in topics]
-    if not here:
-        log.check()
-    for each in here:
-        yield from log.chosen(each, topics[each], said)
+    for each in log.topics:
+        if each in topics:
+            yield from log.chosen(each, topics[each], said)
 
 
 def _first(waits: Sequence[Chosen], limit: int | None) -> list[Chosen]:
