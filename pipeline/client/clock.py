@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from pipeline.config.paths import place_of
 from pipeline.config.wallclock import elapsed_ms
+from pipeline.storage.files import Files
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _RENEWAL_MS, _READ_MS = 3_000, 1_000
@@ -76,6 +77,11 @@ class Pace:
 def clock_of(root: str) -> Clock:
     """The clock by which the client works with a warehouse."""
     return _TURNED.get(place_of(root)) or Clock()
+
+
+def is_virtual(root: str) -> bool:
+    """Whether stages run under a virtual clock, as in a replay: it moves from one instant to the next in a step."""
+    return bool(Files().names(f"{root.rstrip('/')}/_clock"))
 
 
 def is_turned(root: str) -> bool:

@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 from pyarrow.fs import FileType
 
 import schemas
+from pipeline.client.clock import is_virtual
 from pipeline.client.subscribing.lives import lives_in
 from pipeline.config.errors import BrokenVersion, NoWarehouse
 from pipeline.config.spelling import command_line
@@ -295,7 +296,7 @@ class Look:
     @property
     def virtual(self) -> bool:
         """Whether the stages run under a virtual clock."""
-        return bool(Files().names(f"{self.root}/_clock"))
+        return is_virtual(self.root)
 
     @cached_property
     def lives(self) -> dict[Name, Incarnation]:

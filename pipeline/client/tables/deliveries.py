@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.client.clock import is_virtual
 from pipeline.client.tables.datarows import ORDER, DataFile, DataRows, data_file
 from pipeline.client.tables.tail import Actions, Tail, files_at
 from pipeline.config.errors import VersionGone
@@ -105,7 +106,7 @@ class Deliveries:
         self._folder, self._files = path_of(root, DELIVERIES), Files()
         self._data = DataRows(self._folder, self._files)
         # A replay has the virtual clock's files; what the wall clock said when it committed means nothing then.
-        self.virtual = self._files.exists(f"{root}/_clock")
+        self.virtual = is_virtual(root)
         self._older = self._history() if earliest and begin is None else None
         self._given, self._wanted = _BEFORE_ALL, dict[str, str]()
         behind = self.newest if not earliest else -1 if self._older is None else self._older[0]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-from pipeline.client.clock import is_turned
+from pipeline.client.clock import is_turned, is_virtual
 from pipeline.config.paths import local_path
 from pipeline.config.spelling import command_line, iso_text
 from pipeline.config.stages import IDLE_MS, INGEST, STAGES
@@ -53,8 +53,7 @@ def job_of(root: str) -> Job:
         for name in (f"{stage}/offsets", f"{stage}/commits")
     }
     seen = max((time for each in written.values() for time in each.values()), default=None)
-    virtual = bool(files.names(f"{root.rstrip('/')}/_clock"))
-    behind = None if virtual else _behind(files, f"{folder}/{INGEST}/offsets", written[f"{INGEST}/commits"])
+    behind = None if is_virtual(root) else _behind(files, f"{folder}/{INGEST}/offsets", written[f"{INGEST}/commits"])
     held = (holder(stage, folder) for stage in STAGES)
     return Job(seen, behind, next((process for process in held if process is not None), None))
 

@@ -13,7 +13,7 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from jobs.commands.status import look, report
+from jobs.commands.status import as_json, look, report
 from pipeline.client.client import Client
 from pipeline.client.producing.inbox import Message, send
 from pipeline.client.subscribing.policysetting import set_policy
@@ -21,7 +21,7 @@ from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.client.subscribing.topics import create_partitioned_topic
 from pipeline.client.tables.job import Job, job_of
 from pipeline.storage.locks import StageLock, holder
-from schemas import MESSAGES, REJECTED_INGEST, SUBSCRIPTIONS
+from schemas import MESSAGES, PUBLICATIONS, REJECTED_INGEST, SUBSCRIPTIONS
 from tests.support.client import at, message_row, new_warehouse, noticed, put
 from tests.support.invoked import output
 
@@ -95,6 +95,25 @@ def test_a_job_is_seen_by_its_checkpoints_and_its_locks(root: str) -> None:
     Path(root, "_clock").mkdir()
     Path(root, "_clock", "0").touch()
     assert job_of(root).behind_ms is None
+
+
+@pytest.mark.parametrize("virtual", [False, True])
+def test_how_late_deliveries_were_is_not_told_of_a_replay(root: str, *, virtual: bool) -> None:
+    """Its clock moves in steps, and what is due in one comes at its end: that would be the length of the step."""
+    now, late = NOON - 60_000, 1_000
+    times = {"first_due": at(now - late), "committed_at": at(now)}
+    put(root, PUBLICATIONS, {"batch_id": 0, "count": 3, "last_due": at(now), **times})
+    if virtual:
+        Path(root, "_clock").mkdir()
+        Path(root, "_clock", "0").touch()
+    told = json.loads(as_json(look(root, now)))
+    said = lines(root, now)["late"]
+    if virtual:
+        assert said.startswith("not told: by a virtual clock")
+        assert (told["late_p50_ms"], told["late_p99_ms"]) == (None, None)
+    else:
+        assert said == "at most 1,000 ms (p50), 1,000 ms (p99), of 3 in the last hour"
+        assert (told["late_p50_ms"], told["late_p99_ms"]) == (late, late)
 
 
 def test_nobody_is_taken_for_the_holder_of_a_lock(tmp_path: Path) -> None:
