@@ -50,10 +50,10 @@ def as_json(status: Overview) -> str:
             process=job.process,
             seen_ms=job.seen,
             behind_ms=job.behind_ms,
-            backlog=status.backlog,
-            next_due=status.next_due,
-            last_due=status.last_due,
-            overdue=status.overdue,
+            backlog=status.figures.count,
+            next_due=status.figures.next_due_ms,
+            last_due=status.figures.last_due_ms,
+            overdue=status.figures.overdue,
             late_p50_ms=status.late.p50_ms,
             late_p99_ms=status.late.p99_ms,
             in_inbox=status.pending.in_inbox,
@@ -80,15 +80,18 @@ def _job(status: Overview) -> str:
 
 
 def _waits(status: Overview) -> str:
-    more = [f"{status.held:,} of them held"] if status.held else []
+    figures = status.figures
+    more = [f"{figures.held:,} of them held"] if figures.held else []
     for count, text in ((status.outstanding, "outstanding"), (status.waiting, "to come again")):
         more += [f"{count:,} {text}"] if count else []
     more += [f"{status.pending.in_inbox:,} in the inbox"] if status.pending.in_inbox else []
-    return ", ".join([counted("", status.backlog, status.next_due, status.now_ms).strip(), *more])
+    return ", ".join([counted("", figures.count, figures.next_due_ms, status.now_ms).strip(), *more])
 
 
 def _late(status: Overview) -> str:
     late = status.late
+    if late.is_virtual:
+        return "not told: by a virtual clock all that is due in a step comes at its end"
     if late.p99_ms is None:
         return "nothing was delivered in the last hour"
     return f"at most {late.p50_ms:,} ms (p50), {late.p99_ms:,} ms (p99), of {late.count:,} in the last hour"

@@ -26,7 +26,7 @@ from jobs.commands.failures import explain
 from jobs.web.actions import ACTIONS, Action
 from jobs.web.charts import due_chart, minutes_chart
 from jobs.web.guard import HEADERS, Guard
-from jobs.web.screens import SCREENS, Answer, Screen, Site
+from jobs.web.screens import SCREENS, Answer, Screen, Site, foremost
 from pipeline.client.clock import clock_of
 from pipeline.config.printed import printable
 from pipeline.config.spelling import iso_text, spell
@@ -76,6 +76,7 @@ def templates(base: str = "") -> Environment:
         "url": lambda path, /, **query: url(base, path, **query),
         "due_chart": due_chart,
         "minutes_chart": minutes_chart,
+        "foremost": foremost,
     }
     return found
 

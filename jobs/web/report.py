@@ -28,7 +28,13 @@ def report(root: str, now_ms: int, as_of: int | None = None) -> str:
     seen = OverviewFollower(root).look(now_ms) if as_of is None else look_back(root, as_of)
     template = templates().get_template("report.html")
     found = [each for each in outcomes(root, _COMMANDS) if as_of is None or each.at is None or _ms(each.at) <= as_of]
-    return template.render(seen=seen, style=style, commands=found, topics=topics(root), as_of=as_of)
+    return template.render(
+        seen=seen,
+        style=style,
+        commands=found,
+        topics=topics(root, seen.pending.backlogs if as_of is None else None),
+        as_of=as_of,
+    )
 
 
 def _ms(at: datetime) -> int:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from pipeline.client.insight.pending import Backlog
 
 
 @dataclass(frozen=True)
@@ -32,14 +29,6 @@ class DueCounts:
     def total(self) -> int:
         """Messages of all spans."""
         return sum(self.counts)
-
-
-def by_minute(backlogs: Iterable[Backlog]) -> Counter[int]:
-    """How many messages are due in each minute, by its start, counted for each subscription."""
-    found = Counter[int]()
-    for each in backlogs:
-        found.update(each.minutes)
-    return found
 
 
 def due_counts(minutes: Mapping[int, int], now_ms: int, span_ms: int, spans: int) -> DueCounts:

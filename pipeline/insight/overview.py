@@ -8,14 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pipeline.client.insight.pending import Pending, first_due
+from pipeline.client.insight.backlogfigures import BacklogFigures
+from pipeline.client.insight.pending import Pending
 from pipeline.client.insight.pending import pending as count
 from pipeline.client.insight.pendingfollower import PendingFollower
 from pipeline.client.insight.standing import Standing, standings
+from pipeline.client.subscribing.registryview import RegistryView
 from pipeline.client.tables.job import Job, job_of
 from pipeline.config.settings import HOUR_MS, MINUTE_MS
 from pipeline.doctor.examine import Report, examine
-from pipeline.insight.duecounts import DueCounts, by_minute, due_counts
+from pipeline.insight.duecounts import DueCounts, due_counts
 from pipeline.insight.lateness import Lateness, lateness
 
 T = TypeVar("T")
@@ -33,12 +35,11 @@ class Overview:
         now_ms: when it was looked at, ms UTC.
         job: what runs it.
         standings: its subscriptions.
-        pending: what waits for its first delivery.
+        pending: what waits for its first delivery, by subscription.
+        figures: what that comes to.
         found: what the doctor says.
         hour: what is due in the hour that follows, minute by minute.
         week: what is due in the week that follows, hour by hour.
-        last_due: the start of the minute in which the last is due that waits, ms UTC; None: nothing waits.
-        overdue: what is due in a minute that has passed: it is held, or late.
         late: how late the deliveries of the last hour were.
     """
 
@@ -47,27 +48,11 @@ class Overview:
     job: Job
     standings: Sequence[Standing]
     pending: Pending
+    figures: BacklogFigures
     found: Report
     hour: DueCounts
     week: DueCounts
-    last_due: int | None
-    overdue: int
     late: Lateness
-
-    @property
-    def backlog(self) -> int:
-        """What waits for its first delivery, counted for each subscription."""
-        return sum(each.count for each in self.pending.backlogs)
-
-    @property
-    def next_due(self) -> int | None:
-        """When the first of it is due, ms UTC; None: nothing waits."""
-        return first_due(self.pending.backlogs)
-
-    @property
-    def held(self) -> int:
-        """What is due of it and held: its subscription is paused, or has a rate or a guard."""
-        return sum(each.held for each in self.pending.backlogs)
 
     @property
     def outstanding(self) -> int:
@@ -99,7 +84,7 @@ class OverviewFollower:
             pending = self._pending.look()
             found = self._recent("doctor", _EXAMINED_S, lambda: examine(self.root, now_ms))
             late = self._recent("lateness", _LATENESS_S, lambda: lateness(self.root, now_ms, HOUR_MS))
-            return overview(self.root, now_ms, pending, found, late)
+            return overview(self.root, now_ms, pending, found, late, self._pending.registry)
 
     def _recent(self, name: str, most_s: float, look: Callable[[], T]) -> T:
         """What was seen a short while ago, or is seen now."""
@@ -127,24 +112,24 @@ def look_back(root: str, as_of: int) -> Overview:
     return overview(root, as_of, then, examine(root, as_of), lateness(root, as_of, HOUR_MS))
 
 
-def overview(root: str, now_ms: int, pending: Pending, found: Report, late: Lateness) -> Overview:
-    """How a warehouse stands, by what was counted and found already.
+def overview(
+    root: str, now_ms: int, pending: Pending, found: Report, late: Lateness, known: RegistryView | None = None
+) -> Overview:
+    """How a warehouse stands, by what was counted, found and read of the registry already.
 
     Raises:
         NoWarehouse: the folder lacks a table.
     """
-    minutes = by_minute(pending.backlogs)
-    this_minute = now_ms // MINUTE_MS * MINUTE_MS
+    figures = BacklogFigures.of(pending.backlogs, now_ms)
     return Overview(
         root=root,
         now_ms=now_ms,
         job=job_of(root),
-        standings=standings(root),
+        standings=standings(root, known=known),
         pending=pending,
+        figures=figures,
         found=found,
-        hour=due_counts(minutes, now_ms, MINUTE_MS, _MINUTES),
-        week=due_counts(minutes, now_ms, HOUR_MS, _HOURS),
-        last_due=max(minutes, default=None),
-        overdue=sum(count for at, count in minutes.items() if at < this_minute),
+        hour=due_counts(figures.minutes, now_ms, MINUTE_MS, _MINUTES),
+        week=due_counts(figures.minutes, now_ms, HOUR_MS, _HOURS),
         late=late,
     )

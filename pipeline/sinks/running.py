@@ -11,7 +11,8 @@ from threading import Event
 
 from deltalake import DeltaTable
 
-from pipeline.client.subscribing.subscriptions import active, unclear
+from pipeline.client.subscribing.lines import registered_in
+from pipeline.client.subscribing.subscriptions import active
 from pipeline.config.options import NOBODY, StageListener
 from pipeline.config.settings import Settings
 from pipeline.config.threads import beside, panics_raised
@@ -153,7 +154,7 @@ class Sinks:
         """Forget sinks that have ended. Those of some subscriptions may go on when somebody has corrected a line."""
         names = set(filter(self._share.has, self._places.names()))
         ended = names - {loop.name for loop in self._running.values()}
-        stay = unclear(registry) if ended else set[Name]()
+        stay = registered_in(registry).unclear if ended else set[Name]()
         for name in ended:
             place = self._places.get(name)
             if place is None or (place.topic, place.subscription) not in stay:

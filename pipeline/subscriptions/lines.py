@@ -18,6 +18,7 @@ from pipeline.config.errors import BadValue
 from pipeline.subscriptions.incarnations import Name, Sought, Subscription
 from pipeline.subscriptions.policies import Policies, TopicPolicies, topic_of
 from state import SubscriptionType
+from state.buckets import MAX_TICK
 
 TOPIC = "topic"
 """The type of the line of a topic."""
@@ -99,6 +100,11 @@ class RegistryLine:
     def acknowledges(self) -> bool:
         """Whether its consumers acknowledge."""
         return ("ack", "true") in self.texts
+
+    @property
+    def has_tick(self) -> bool:
+        """Whether its precision is one."""
+        return 1 <= self.tick_ms <= MAX_TICK
 
     @cached_property
     def _order(self) -> tuple[object, ...]:
@@ -209,6 +215,11 @@ class Registered:
     def acknowledging(self) -> dict[Name, RegistryLine]:
         """The lines of subscriptions whose consumers acknowledge."""
         return {name: line for name, line in self.lines.items() if line.acknowledges and all(name)}
+
+    @property
+    def unclear(self) -> set[Name]:
+        """Subscriptions whose tick, or one of whose policies, cannot be followed as the registry says it."""
+        return {name for name, line in self.lines.items() if line.wrong or not line.has_tick}
 
     @classmethod
     def of_rows(

@@ -1,6 +1,6 @@
 """What users look at: what is pending, now or at an instant, what will come, how subscriptions stand, histories."""
 
 __all__ = [
-    "asof", "counting", "departures", "facts", "forecast", "forecasting", "job", "looker", "pending", "pendingfollower",
-    "pendingrows", "prospect", "standing", "topics", "trace", "waiting",
+    "asof", "backlogfigures", "counting", "departures", "facts", "forecast", "forecasting", "job", "looker", "pending",
+    "pendingfollower", "pendingrows", "prospect", "standing", "topics", "trace", "waiting",
 ]  # fmt: skip

@@ -20,16 +20,16 @@ left out on both sides.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipeline.client.commanding.inforce import Chosen, delivered
+from pipeline.client.commanding.inforce import delivered
 from pipeline.client.insight.asof import CountingRule, at_instant, at_present
 from pipeline.client.subscribing.lives import lives_of
-from pipeline.client.subscribing.subscriptions import subscriptions
+from pipeline.client.subscribing.registryview import RegistryView, registry_view
 from pipeline.client.tables.relations import longs_table, relation, table_of
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import instant, open_table, query
@@ -39,9 +39,10 @@ from pipeline.subscriptions.settled import SettledMark, read_mark
 from schemas import DELIVERIES, MESSAGES
 from state.buckets import MAX_TIME
 from state.positionset import PositionSet
-from state.withdrawals import Parts, Round
+from state.withdrawals import Round
 
 MINUTE_MS = 60_000
+_POSITION = ("listener", "ledger_id", "entry_id")
 _FIRST = pa.schema([("listener", pa.int64()), ("minute", pa.int64())])
 _LISTENER = pa.schema(
     [("listener", pa.int64()), ("topic", pa.string()), ("subscription", pa.string())]
@@ -96,24 +97,36 @@ _NEXT = """
 
 
 @dataclass(frozen=True)
-class Portion:
-    """What of the tables is counted.
+class Since:
+    """What an earlier count lacks.
 
     Attributes:
-        from_ledger: messages from this ledger on.
-        fresh: these rows of `deliveries`, with times as numbers; None: all.
-        moved: whether what commands gave another due time is counted, too, and nothing else; None: with all else.
-        due_before: messages that were due before this time when they were accepted, ms UTC, so that files with later
-            ones are passed over. Other changes are there all the same. None: all.
+        ledger: messages from this ledger on.
+        deliveries: these rows of `deliveries`, with times as numbers.
     """
 
-    from_ledger: int = 0
-    fresh: pa.Table | None = None
-    moved: bool | None = None
-    due_before: int | None = None
+    ledger: int
+    deliveries: pa.Table
 
 
-WHOLE = Portion()
+@dataclass(frozen=True)
+class Changes:
+    """What adds to what is pending and what takes off, as subqueries; empty where there is nothing.
+
+    Attributes:
+        logs: what ingest accepted, and what dispatch delivered of it.
+        moved: what waits for another due time, by command.
+        tables: what they read.
+    """
+
+    logs: str = ""
+    moved: str = ""
+    tables: Mapping[str, DeltaTable] = field(default_factory=dict)
+
+    @property
+    def all(self) -> str:
+        """Both."""
+        return " UNION ALL ".join(each for each in (self.logs, self.moved) if each)
 
 
 @dataclass(frozen=True)
@@ -123,6 +136,7 @@ class Counted:
     Attributes:
         deliveries: opened first.
         messages: opened after that.
+        registry: who listens.
         since: the life of each listener; None: it gets nothing yet.
         rule: what counts.
         settled: the mark, read last.
@@ -130,6 +144,7 @@ class Counted:
 
     deliveries: DeltaTable
     messages: DeltaTable
+    registry: RegistryView
     since: Mapping[Name, Incarnation | None]
     rule: CountingRule
     settled: SettledMark
@@ -140,55 +155,38 @@ class Counted:
         return {name: life for name, life in sorted(self.since.items()) if life is not None}
 
     @contextmanager
-    def changes(self, portion: Portion = WHOLE) -> Iterator[tuple[str, dict[str, DeltaTable]]]:
-        """What adds to what is pending and what takes off, as a subquery; empty when there is nothing."""
+    def changes(self, since: Since | None = None, due_before: int | None = None) -> Iterator[Changes]:
+        """What adds to what is pending and what takes off.
+
+        Args:
+            since: of the logs only what an earlier count lacks; None: all.
+            due_before: files with messages that were due later when they were accepted are passed over, ms UTC; what
+                was due later may be there all the same. None: none are.
+        """
+        if not self.listeners:
+            yield Changes()
+            return
         rows = [
             (number, *name, life.since or 0, life.entry, life.number)
             for number, (name, life) in enumerate(self.listeners.items())
         ]
-        if not rows:
-            yield "", {}
-            return
-        gone, moved = self._commanded()
-        number = {name: place for place, name in enumerate(self.listeners)}
-        without = [*gone.items(), *((of, each.positions) for of, each in moved.items())]
-        places = (
-            (number[of[:2]], ledger, np.asarray(entries.to_array(), np.int64))
-            for of, each in without
-            for ledger, entries in each.by_ledger()
-        )
-        left_out = longs_table(("listener", "ledger_id", "entry_id"), places)
-        waits = (each.less(delivered(self.deliveries, each, self.rule.until)) for each in moved.values())
-        later = longs_table(
-            ("listener", "ledger_id", "entry_id", "due_ms"),
-            ((number[each.of[:2]], each.ledgers, each.entries, each.due) for each in waits),
-        )
+        left_out, later = self._commanded()
         with (
             relation("listeners", table_of(rows, _LISTENER)) as (listeners, more),
             relation("withdrawn", left_out) as (less, others),
             relation("moved", later) as (moves, rest),
-            self._delivered(portion) as (rows_delivered, fresh),
+            _delivered(since) as (delivered_rows, fresh),
         ):
             tables = {"deliveries": self.deliveries, "messages": self.messages, **more, **others, **rest, **fresh}
-            less_rows = less if left_out.num_rows else None
-            parts = [] if portion.moved else [self._text(listeners, less_rows, portion, rows_delivered)]
-            if later.num_rows and portion.moved is not False:
-                parts.append(_MOVED.format(moved=moves, listeners=listeners))
-            yield " UNION ALL ".join(parts), tables | self.rule.tables
+            withdrawn = less if left_out.num_rows else None
+            logs = self._accepted(listeners, withdrawn, 0 if since is None else since.ledger, due_before)
+            if delivered_rows is not None:
+                logs += self._less_delivered(listeners, withdrawn, delivered_rows)
+            moved = _MOVED.format(moved=moves, listeners=listeners) if later.num_rows else ""
+            yield Changes(logs, moved, tables | self.rule.tables)
 
-    @contextmanager
-    def _delivered(self, portion: Portion) -> Iterator[tuple[str | None, dict[str, DeltaTable]]]:
-        """The rows of `deliveries` that are counted; None: there are none."""
-        if portion.fresh is None:
-            yield "deliveries", {}
-        elif not portion.fresh.num_rows:
-            yield None, {}
-        else:
-            with relation("fresh", portion.fresh) as (rows, tables):
-                yield f"({rows})", tables
-
-    def _commanded(self) -> tuple[Parts, dict[Round, Chosen]]:
-        """What commands withdraw of the first deliveries to present lives, and what else of them has another time."""
+    def _commanded(self) -> tuple[pa.Table, pa.Table]:
+        """The positions that commands take out of the logs, and those of them that have another due time, with it."""
         lives = {name: life.number for name, life in self.listeners.items()}
 
         def present(of: Round) -> bool:
@@ -196,26 +194,62 @@ class Counted:
 
         gone = {of: each for of, each in self.rule.in_force.items() if present(of)}
         moved = {of: each.less(gone.get(of, PositionSet())) for of, each in self.rule.moved.items() if present(of)}
-        return gone, {of: each for of, each in moved.items() if len(each.ledgers)}
+        number = {name: place for place, name in enumerate(self.listeners)}
+        places = (
+            (number[of[:2]], ledger, np.asarray(entries.to_array(), np.int64))
+            for of, each in (*gone.items(), *((of, each.positions) for of, each in moved.items()))
+            for ledger, entries in each.by_ledger()
+        )
+        waits = (each.less(delivered(self.deliveries, each, self.rule.until)) for each in moved.values())
+        later = ((number[each.of[:2]], each.ledgers, each.entries, each.due) for each in waits)
+        return longs_table(_POSITION, places), longs_table((*_POSITION, "due_ms"), later)
 
-    def _text(self, listeners: str, withdrawn: str | None, portion: Portion, rows: str | None) -> str:
+    def _accepted(self, listeners: str, withdrawn: str | None, ledger: int, due_before: int | None) -> str:
+        near = "TRUE" if due_before is None else f"due_time < {instant(due_before)}"
+        values = {"less": _less(withdrawn, "m"), "sent": self.rule.sent, "from_ledger": ledger, "near": near}
+        return _ACCEPTED.format(listeners=listeners, **values, **self._mark)
+
+    def _less_delivered(self, listeners: str, withdrawn: str | None, rows: str) -> str:
         micros = {column: f"arrow_cast({column}, 'Int64')" for column in ("deliver_at", "publish_time")}
-        mark = {"settled_ms": self.settled.due_ms, "settled_ledger": self.settled.ledger}
-        less = {each: "" if withdrawn is None else _LESS.format(withdrawn=withdrawn, rows=each) for each in "md"}
-        same = {"listeners": listeners, "less": less["d"], "due": _DUE.format(**micros)}
-        change, counts = (text.format(**mark) for text in (self.rule.change, self.rule.counts))
-        near = "TRUE" if portion.due_before is None else f"due_time < {instant(portion.due_before)}"
-        accepted = {"less": less["m"], "sent": self.rule.sent, "from_ledger": portion.from_ledger, "near": near}
-        text = _ACCEPTED.format(listeners=listeners, **accepted, **mark)
-        if rows is not None:
-            text += _DELIVERED.format(rows=rows, change=change, counts=counts, **same)
+        same = {"listeners": listeners, "less": _less(withdrawn, "d"), "due": _DUE.format(**micros)}
+        change, counts = (text.format(**self._mark) for text in (self.rule.change, self.rule.counts))
+        text = _DELIVERED.format(rows=rows, change=change, counts=counts, **same)
         if self.rule.late is not None:
             text += _DELIVERED.format(rows=f"({self.rule.late})", change="1", counts="true", **same)
         return text
 
+    @property
+    def _mark(self) -> dict[str, int]:
+        return {"settled_ms": self.settled.due_ms, "settled_ledger": self.settled.ledger}
 
-def opened(root: str, wanted: tuple[str | None, str | None], as_of: int | None) -> Counted:
-    """Open everything in order, for listeners of a topic or a name.
+
+@contextmanager
+def _delivered(since: Since | None) -> Iterator[tuple[str | None, Mapping[str, DeltaTable]]]:
+    """The rows of `deliveries` that are counted; None: there are none."""
+    if since is None:
+        yield "deliveries", {}
+    elif not since.deliveries.num_rows:
+        yield None, {}
+    else:
+        with relation("fresh", since.deliveries) as (rows, tables):
+            yield f"({rows})", tables
+
+
+def _less(withdrawn: str | None, rows: str) -> str:
+    """Takes positions out of rows of that name."""
+    return "" if withdrawn is None else _LESS.format(withdrawn=withdrawn, rows=rows)
+
+
+def opened(
+    root: str, wanted: tuple[str | None, str | None], as_of: int | None, known: RegistryView | None = None
+) -> Counted:
+    """Open everything in order.
+
+    Args:
+        root: the warehouse.
+        wanted: a topic and a name, whose listeners are counted; None: all.
+        as_of: an instant, ms UTC; None: now.
+        known: the registry as it was read before.
 
     Raises:
         BadValue: the instant is none.
@@ -224,9 +258,10 @@ def opened(root: str, wanted: tuple[str | None, str | None], as_of: int | None) 
     if as_of is not None and not is_instant:
         raise BadValue("as_of", as_of, f"an instant, a whole number of ms UTC in 0..{MAX_TIME}")
     deliveries, messages = open_table(root, DELIVERIES), open_table(root, MESSAGES)
-    since = lives_of(root, subscriptions(root, *wanted))
+    registry = registry_view(root, known)
+    since = lives_of(root, registry.of(*wanted))
     rule = at_present(root) if as_of is None else at_instant(root, as_of)
-    return Counted(deliveries, messages, since, rule, read_mark(Files(), root))
+    return Counted(deliveries, messages, registry, since, rule, read_mark(Files(), root))
 
 
 Minutes = dict[int, dict[int, int]]
@@ -234,9 +269,9 @@ Minutes = dict[int, dict[int, int]]
 
 
 def by_minute(tables: Mapping[str, DeltaTable], changes: str) -> Minutes:
-    """What changes add to what is pending, less what they take off."""
+    """What changes add to what is pending, less what they take off; nothing when they are empty."""
     found: Minutes = {}
-    for row in query(_MINUTES.format(changes=changes), **tables):
+    for row in query(_MINUTES.format(changes=changes), **tables) if changes else ():
         found.setdefault(row["listener"], {})[row["minute"] * MINUTE_MS] = row["messages"]
     return found
 

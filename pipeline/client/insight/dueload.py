@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pipeline.client.insight.counting import Counted, Portion
+from pipeline.client.insight.counting import Counted
 from pipeline.client.insight.departures import NOTHING_DUE, DueLoad
 from pipeline.delta.deltars import arrow_of
 from pipeline.storage.arrays import longs
@@ -37,8 +37,8 @@ def due_loads(looked: Counted, ticks: Mapping[Name, int], end: int, precision_ms
         mine = [number for number, name in enumerate(names) if bits[name] == each]
         whose = "TRUE" if len(mine) == len(names) else f"listener IN ({', '.join(map(str, mine))})"
         values = {"finest": _finest(each, precision_ms), "bits": each, "end": end, "whose": whose}
-        with looked.changes(Portion(due_before=end)) as (changes, tables):
-            rows = arrow_of(_LOAD.format(changes=changes, **values), **tables)
+        with looked.changes(due_before=end) as changes:
+            rows = arrow_of(_LOAD.format(changes=changes.all, **values), **changes.tables)
         listener, due, counts = (longs(rows, name) for name in ("listener", "due_ms", "messages"))
         for number in mine:
             first, last = np.searchsorted(listener, [number, number + 1])

@@ -13,17 +13,13 @@ from pipeline.client.insight.dueload import due_loads, rounded
 from pipeline.client.insight.forecast import LIVE, Forecast, Horizon, SubscriptionForecast, forecast_of
 from pipeline.client.insight.waiting import in_inbox
 from pipeline.client.options import refuse, spelled_out
-from pipeline.client.subscribing.lines import registered_in
-from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.client.subscribing.topics import partition_counts
 from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.config.spelling import iso_text, range_text
-from pipeline.delta.deltars import open_table
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import GuardStates
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Policies, partition_of, topic_of
-from schemas import SUBSCRIPTIONS
 
 DAY_MS, LONGEST_MS, LATE_THAN_MS = 86_400_000, 366 * 86_400_000, 5_000
 TURNED = JobClock(look_ms=1_000, lookahead_ms=0, precision_ms=1)
@@ -108,13 +104,12 @@ def foreseen(root: str, wanted: tuple[str | None, str | None], horizon: Horizon,
         NoWarehouse: the folder lacks a table.
         BadValue: the campaign is for a topic without a subscription that is told, or its numbers are not positive.
     """
-    looked, lines = opened(root, wanted, None), {each.named: each for each in subscriptions(root, *wanted)}
-    # Who came or went between the two is told with the next forecast.
-    ticks = {name: lines[name].tick_ms if name in lines else 1 for name in looked.since}
+    looked = opened(root, wanted, None)
+    ticks = {each.named: each.tick_ms for each in looked.registry.of(*wanted)}
     loads = due_loads(looked, ticks, horizon.end, assumed.clock.precision_ms)
     for name, added in _campaign(root, ticks, assumed):
         loads[name] = loads.get(name, NOTHING_DUE) + added
-    shapings = registered_in(open_table(root, SUBSCRIPTIONS)).shapings
+    shapings = looked.registry.registered.shapings
     guards = {name: shapings[name].guard for name in looked.since if name in shapings}
     failing, found = GuardStates(Files(), root).errors(guards), list[SubscriptionForecast]()
     for name in sorted(looked.since):

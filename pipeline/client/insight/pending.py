@@ -6,15 +6,14 @@ from dataclasses import dataclass, replace
 from pipeline.client.insight.asof import uncertain
 from pipeline.client.insight.counting import Counted, by_minute, next_due, opened, positive
 from pipeline.client.insight.waiting import held_back, in_inbox
-from pipeline.client.subscribing.lines import registered_in
 from pipeline.config.errors import check_count
-from pipeline.delta.deltars import open_table, query
+from pipeline.delta.deltars import query
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import GuardStates
-from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.policies import Policies
-from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS
+from schemas import DELIVERIES, MESSAGES
 
+_NOTHING_SET = Policies()
 _KEYS = """
     SELECT listener, message_key, SUM(change) AS messages
     FROM ({changes}) GROUP BY 1, 2 HAVING SUM(change) > 0 ORDER BY 3 DESC, 1, 2 LIMIT {limit}
@@ -111,7 +110,7 @@ def pending(
     if as_of is None:
         counts, waiting = _backlogs(looked), in_inbox(root)
         # Last, since it changes several times a second, and says how long it takes from now on.
-        return Pending(tuple(shaped(root, counts, looked.listeners)), waiting, versions)
+        return Pending(tuple(shaped(root, counts, looked)), waiting, versions)
     lives = {name: life.number for name, life in looked.listeners.items()}
     unknown = uncertain(root, lives, looked.rule, as_of, looked.settled)
     return Pending(tuple(_backlogs(looked)), 0, versions, unknown)
@@ -122,16 +121,22 @@ def first_due(backlogs: Iterable[Backlog]) -> int | None:
     return min((each.next_due for each in backlogs if each.next_due is not None), default=None)
 
 
-def shaped(root: str, backlogs: Iterable[Backlog], lives: Mapping[Name, Incarnation]) -> Iterator[Backlog]:
+def shaped(root: str, backlogs: Iterable[Backlog], looked: Counted) -> Iterator[Backlog]:
     """Backlogs with what is held of each, and why."""
-    held, lines = held_back(root), registered_in(open_table(root, SUBSCRIPTIONS)).shapings
+    held, lines, lives = held_back(root), looked.registry.registered.shapings, looked.listeners
     failing = GuardStates(Files(), root).errors({name: each.guard for name, each in lines.items()})
     for each in backlogs:
         name = (each.topic, each.subscription)
         count = held.get((*name, lives[name].number), 0) if name in lives else 0
-        own = lines.get(name, Policies())
-        found = replace(each, held=count, guard_error=failing.get(name), ttl_ms=own.ttl_ms)
-        yield replace(found, paused=own.paused, max_rate=own.max_rate)
+        own = lines.get(name, _NOTHING_SET)
+        yield replace(
+            each,
+            held=count,
+            guard_error=failing.get(name),
+            paused=own.paused,
+            max_rate=own.max_rate,
+            ttl_ms=own.ttl_ms,
+        )
 
 
 def pending_by_key(
@@ -157,19 +162,17 @@ def pending_by_key(
     """
     check_count("limit", limit)
     looked = opened(root, (topic, subscription), as_of)
-    with looked.changes() as (changes, tables):
-        rows = query(_KEYS.format(changes=changes, limit=limit), **tables) if changes else []
+    with looked.changes() as changes:
+        rows = query(_KEYS.format(changes=changes.all, limit=limit), **changes.tables) if changes.all else []
     names = list(looked.listeners)
     found = ((*names[row["listener"]], row["message_key"], row["messages"]) for row in rows)
     return [KeyBacklog(topic, name, key, count) for topic, name, key, count in found]
 
 
 def _backlogs(looked: Counted) -> list[Backlog]:
-    with looked.changes() as (changes, tables):
-        if not changes:
-            return backlogs(looked, {}, {})
-        minutes = positive(by_minute(tables, changes))
-        return backlogs(looked, minutes, next_due(tables, changes, minutes))
+    with looked.changes() as changes:
+        minutes = positive(by_minute(changes.tables, changes.all))
+        return backlogs(looked, minutes, next_due(changes.tables, changes.all, minutes))
 
 
 def backlogs(looked: Counted, minutes: Mapping[int, Mapping[int, int]], due: Mapping[int, int]) -> list[Backlog]:

@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 
 from pipeline.client.insight.asof import CountingRule
 from pipeline.client.insight.counting import (
+    Changes,
     Counted,
     Minutes,
-    Portion,
+    Since,
     by_minute,
     next_due,
     opened,
@@ -28,6 +29,7 @@ from pipeline.client.insight.counting import (
 )
 from pipeline.client.insight.pending import Pending, backlogs, shaped
 from pipeline.client.insight.waiting import in_inbox
+from pipeline.client.subscribing.registryview import RegistryView
 from pipeline.config.errors import VersionGone
 from pipeline.delta.deltars import path_of, query
 from pipeline.delta.logs.entries import appended, restores, takes_out, versions
@@ -81,6 +83,7 @@ class PendingFollower:
     Attributes:
         root: the warehouse.
         recounts: how often all was counted.
+        registry: who listened at the last look; None: there was none.
     """
 
     def __init__(self, root: str) -> None:
@@ -88,6 +91,7 @@ class PendingFollower:
         self.root, self.recounts = root, 0
         self._files = Files()
         self._known: _Known | None = None
+        self.registry: RegistryView | None = None
 
     def look(self) -> Pending:
         """What is pending now.
@@ -97,7 +101,8 @@ class PendingFollower:
         """
         # What fails below leaves nothing to go on from: the warehouse may be another one by the next look.
         before, self._known = self._known, None
-        now = opened(self.root, (None, None), None)
+        now = opened(self.root, (None, None), None, self.registry)
+        self.registry = now.registry
         known = None if before is None else self._followed(before, now)
         if known is None:
             known = self._counted(now)
@@ -105,13 +110,12 @@ class PendingFollower:
         self._known = known
         counts, waiting = backlogs(now, known.all, known.due), in_inbox(self.root)
         numbers = {DELIVERIES.name: now.deliveries.version(), MESSAGES.name: now.messages.version()}
-        return Pending(tuple(shaped(self.root, counts, now.listeners)), waiting, numbers)
+        return Pending(tuple(shaped(self.root, counts, now)), waiting, numbers)
 
     def _counted(self, now: Counted) -> _Known:
         """Count all."""
-        with now.changes(Portion(moved=False)) as (changes, tables):
-            minutes = by_minute(tables, changes) if changes else {}
-        return self._completed(now, minutes)
+        with now.changes() as changes:
+            return self._completed(now, changes, by_minute(changes.tables, changes.logs))
 
     def _followed(self, known: _Known, now: Counted) -> _Known | None:
         """Count what came since; None: all has to be counted."""
@@ -125,23 +129,27 @@ class PendingFollower:
             return None
         # What fell below the mark since was counted, and is taken off when its delivery is met.
         now = replace(now, settled=known.of.settled)
-        with now.changes(Portion(known.ledger, fresh, moved=False)) as (changes, tables):
-            new = by_minute(tables, changes) if changes else {}
-        return self._completed(now, _sum(known.minutes, new), known, new)
+        with now.changes(Since(known.ledger, fresh)) as changes:
+            new = by_minute(changes.tables, changes.logs)
+            return self._completed(now, changes, _sum(known.minutes, new), known, new)
 
     def _completed(
-        self, now: Counted, minutes: Minutes, before: _Known | None = None, new: Mapping[int, Mapping[int, int]] = _NONE
+        self,
+        now: Counted,
+        changes: Changes,
+        minutes: Minutes,
+        before: _Known | None = None,
+        new: Mapping[int, Mapping[int, int]] = _NONE,
     ) -> _Known:
         """With what commands gave another due time, and with the first due times."""
-        with now.changes(Portion(moved=True)) as (changes, tables):
-            moved = by_minute(tables, changes) if changes else {}
+        moved = by_minute(changes.tables, changes.moved)
         everything = positive(_sum(minutes, moved))
         first = {number: min(each) for number, each in everything.items()}
         kept = {} if before is None or moved or before.has_moved else before.due_as_before(first, new)
         asked = {number: each for number, each in everything.items() if number not in kept}
         if asked:
-            with now.changes() as (changes, tables):
-                kept |= next_due(tables, changes, asked)
+            with now.changes() as whole:
+                kept |= next_due(whole.tables, whole.all, asked)
         ledgers = query(_LAST, messages=now.messages)[0]["ledger"]
         return _Known(now, 0 if ledgers is None else ledgers + 1, minutes, everything, kept, bool(moved))
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pipeline.client.subscribing.subscriptions import Subscription, subscriptions
+from pipeline.client.subscribing.registryview import RegistryView, registry_view
+from pipeline.client.subscribing.subscriptions import Subscription
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import open_table, path_of, query
 from pipeline.delta.logs.entries import last_note
@@ -61,19 +62,27 @@ class Standing:
     consumers: tuple[Leased, ...] = ()
 
 
-def standings(root: str, topic: str | None = None, subscription: str | None = None) -> list[Standing]:
+def standings(
+    root: str, topic: str | None = None, subscription: str | None = None, *, known: RegistryView | None = None
+) -> list[Standing]:
     """All subscriptions, or those of a topic with its partitions, or of a name.
+
+    Args:
+        root: the warehouse.
+        topic: only of this topic, with its partitions.
+        subscription: only those of this name.
+        known: the registry as it was read before; None: it is read.
 
     Raises:
         NoWarehouse: the folder lacks a table.
         CorruptBytes: a row of `cursors` cannot be read.
     """
     cursors = by_name(query(NEWEST.format(rows="t"), t=open_table(root, CURSORS)))
-    lines = subscriptions(root, topic, subscription)
-    known = {each.named: cursors.get(each.named) for each in lines if each.policies.ack}
-    oldest = {name: first for name, rows in known.items() if rows and (first := rows.outstanding().oldest)}
+    lines = (known or registry_view(root)).of(topic, subscription)
+    open_ = {each.named: cursors.get(each.named) for each in lines if each.policies.ack}
+    oldest = {name: first for name, rows in open_.items() if rows and (first := rows.outstanding().oldest)}
     due = _due(root, oldest)
-    return [_standing(each, known.get(each.named), oldest, due) for each in lines]
+    return [_standing(each, open_.get(each.named), oldest, due) for each in lines]
 
 
 def settled_at(root: str) -> int | None:

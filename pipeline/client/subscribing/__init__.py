@@ -6,6 +6,7 @@ __all__ = [
     "lives",
     "patterns",
     "policysetting",
+    "registryview",
     "seeking",
     "subscriptions",
     "topics",

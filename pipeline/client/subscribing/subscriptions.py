@@ -6,7 +6,7 @@ registered, and no version of the table lacks a subscription whose policies chan
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,12 +28,11 @@ from pipeline.delta.deltars import LOG_STAYS, fitted, open_table, query, retried
 from pipeline.subscriptions.destination import same_topic
 from pipeline.subscriptions.guards import Guard
 from pipeline.subscriptions.incarnations import Name, Sought, wrong_names
-from pipeline.subscriptions.lines import RegistryLine
+from pipeline.subscriptions.lines import Registered, RegistryLine
 from pipeline.subscriptions.policies import Policies, topic_of
 from pipeline.subscriptions.topicnames import plain_topic
 from schemas import DELIVERIES, REDELIVERY, SUBSCRIPTIONS
 from state import tick_bits
-from state.buckets import MAX_TICK
 
 TYPES = ("exclusive", "failover", "shared", "key_shared")
 STARTS = ("earliest", "latest")
@@ -303,27 +302,28 @@ def subscriptions(root: str, topic: str | None = None, name: str | None = None) 
     Any Delta writer may append lines. They are read as ingest reads them: those that it refuses are left out, and what
     it does not look at is given its default.
     """
-    check_text("subscription", name)
-    topic, found = None if topic is None else plain_topic(topic), active(open_table(root, SUBSCRIPTIONS))
-    return [each for each in found if topic in (None, each.topic, topic_of(each.topic)) and name in (None, each.name)]
+    return chosen(active(open_table(root, SUBSCRIPTIONS)), topic, name)
 
 
 def active(registry: DeltaTable, whose: str = "TRUE") -> list[Subscription]:
     """The same of the registry at a version, of all or of those that a condition names."""
-    return [_of_line(line) for line in registered_in(registry, whose).lines.values() if _can_be_said(line)]
+    return listed(registered_in(registry, whose))
 
 
-def unclear(registry: DeltaTable) -> set[Name]:
-    """Active subscriptions whose tick, or one of whose policies, cannot be followed as the registry says it."""
-    return {name for name, line in registered_in(registry).lines.items() if line.wrong or not _ticks(line)}
+def listed(registered: Registered) -> list[Subscription]:
+    """The same of what was read of it."""
+    return [_of_line(line) for line in registered.lines.values() if _can_be_said(line)]
+
+
+def chosen(lines: Iterable[Subscription], topic: str | None, name: str | None) -> list[Subscription]:
+    """Those of a topic and its partitions, or of a name, when that is given."""
+    check_text("subscription", name)
+    topic = None if topic is None else plain_topic(topic)
+    return [each for each in lines if topic in (None, each.topic, topic_of(each.topic)) and name in (None, each.name)]
 
 
 def _can_be_said(line: RegistryLine) -> bool:
-    return wrong_names(line.topic, line.name) is None and _ticks(line)
-
-
-def _ticks(line: RegistryLine) -> bool:
-    return 1 <= line.tick_ms <= MAX_TICK
+    return wrong_names(line.topic, line.name) is None and line.has_tick
 
 
 def _of_line(line: RegistryLine) -> Subscription:

@@ -7,9 +7,9 @@ from threading import Lock
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from pipeline.client.insight.backlogfigures import BacklogFigures
 from pipeline.config.options import Delivered, SettleBatch, StageListener
 from pipeline.config.printed import printable
-from pipeline.service.watch.backlog import BacklogFigures
 from pipeline.service.watch.lateness import OTHER, Lateness, SubscriptionLateness
 from pipeline.service.watch.line import Publication
 from pipeline.service.watch.progress import Progress

@@ -11,6 +11,7 @@ from deltalake.exceptions import DeltaError
 from prometheus_client import start_http_server
 from pyspark.sql import SparkSession
 
+from pipeline.client.insight.backlogfigures import BacklogFigures
 from pipeline.client.insight.pendingfollower import PendingFollower
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.errors import BadSetting, PipelineError
@@ -20,7 +21,6 @@ from pipeline.config.threads import beside
 from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import newest
-from pipeline.service.watch.backlog import BacklogFigures
 from pipeline.service.watch.line import ProgressAggregator, Publication
 from pipeline.service.watch.listener import LOG, Listener
 from pipeline.service.watch.metrics import Metrics

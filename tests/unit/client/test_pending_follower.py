@@ -14,9 +14,14 @@ from deltalake import DeltaTable
 from pipeline.client.choices import ConsumerType
 from pipeline.client.insight.pending import pending
 from pipeline.client.insight.pendingfollower import PendingFollower
+from pipeline.client.subscribing.lines import registered_in
+from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import NoWarehouse
 from pipeline.delta.deltars import path_of
+from pipeline.doctor.examine import Report
+from pipeline.insight.overview import OverviewFollower
+from pipeline.subscriptions.lines import Registered
 from pipeline.testing.warehouse import warehouse
 from schemas import DELIVERIES, MESSAGES
 from tests.support.client import delivery_row, message_row, new_warehouse, noticed, put
@@ -89,3 +94,26 @@ def test_the_next_due_time_is_looked_at_again_when_what_a_command_moved_has_come
             world.advance(seconds=passed)
             assert followed.look().backlogs == pending(world.root).backlogs
             assert followed.look().backlogs[0].next_due == int(noon.timestamp() + due) * 1_000
+
+
+def test_the_registry_is_read_when_it_has_changed(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for a look, whoever needs it: with thousands of subscriptions that is most of the time of a look."""
+    filled(root, 1)
+    reads = list[int]()
+
+    def counted(registry: DeltaTable, whose: str = "TRUE") -> Registered:
+        reads.append(registry.version())
+        return registered_in(registry, whose)
+
+    for module in ("registryview", "subscriptions"):
+        monkeypatch.setattr(f"pipeline.client.subscribing.{module}.registered_in", counted)
+    follower = OverviewFollower(root)
+    monkeypatch.setattr("pipeline.insight.overview.examine", lambda *_: Report((), {}))
+    assert [each.line.name for each in follower.look(NOON).standings] == ["s"]
+    follower.look(NOON)
+    assert len(reads) == 1
+    monkeypatch.undo()
+    set_policy(root, "t", "s", paused=True)
+    assert follower.look(NOON).pending.backlogs[0].paused
+    subscribe(root, Subscription("t", "other"))
+    assert [each.line.name for each in follower.look(NOON).standings] == ["other", "s"]

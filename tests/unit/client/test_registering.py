@@ -13,6 +13,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.registering import register
 from pipeline.client.exceptions import SubscriptionNotFound
+from pipeline.client.subscribing.lines import registered_in
 from pipeline.client.subscribing.policysetting import set_policy, unset_policy
 from pipeline.client.subscribing.subscriptions import (
     Subscription,
@@ -21,7 +22,6 @@ from pipeline.client.subscribing.subscriptions import (
     set_policies,
     subscribe,
     subscriptions,
-    unclear,
     unsubscribe,
 )
 from pipeline.config.errors import AlreadySubscribed, BadValue, StillConflicting
@@ -126,7 +126,7 @@ def test_policies_that_cannot_be_followed_are_read_as_stages_read_them(root: str
     put(root, SUBSCRIPTIONS, ROW | {"subscription": "v", "active": False, "policies": {"max_rate": "fast"}})
     put(root, SUBSCRIPTIONS, ROW | {"subscription": "w", "tick_ms": 0}, ROW | {"subscription": "x"})
     assert [each.policies for each in subscriptions(root)] == [ACK, Policies(), Policies(paused=True), Policies()]
-    assert unclear(open_table(root, SUBSCRIPTIONS)) == {("t", "s"), ("t", "t"), ("t", "u"), ("t", "w")}
+    assert registered_in(open_table(root, SUBSCRIPTIONS)).unclear == {("t", "s"), ("t", "t"), ("t", "u"), ("t", "w")}
 
 
 @pytest.mark.parametrize("wrong", [{"sink": "kafka:out", "sink_after": "0"}, {"max_rate": "fast"}, {"colour": "red"}])
@@ -136,10 +136,10 @@ def test_policies_that_cannot_be_followed_are_taken_away_by_policies_that_are_se
     """Also by those that are followed in their place: the registry says these then, and nothing else."""
     put(root, SUBSCRIPTIONS, ROW | {"policies": {"max_unacked": "7", **wrong}})
     assert not subscribe(root, Subscription("t", "s", policies=Policies(max_unacked=7)))
-    assert unclear(open_table(root, SUBSCRIPTIONS)) == {("t", "s")}
+    assert registered_in(open_table(root, SUBSCRIPTIONS)).unclear == {("t", "s")}
     assert set_policies(root, "t", "s", Policies(max_unacked=7))
     assert not set_policies(root, "t", "s", Policies(max_unacked=7))
-    assert unclear(open_table(root, SUBSCRIPTIONS)) == set()
+    assert registered_in(open_table(root, SUBSCRIPTIONS)).unclear == set()
     (row,) = query("SELECT policies FROM s WHERE type <> 'history'", s=open_table(root, SUBSCRIPTIONS))
     assert dict(row["policies"]) == {"max_unacked": "7"}
 
@@ -166,7 +166,7 @@ def test_a_sink_stays_when_the_policy_that_contradicted_it_is_set_or_unset(
     (line,) = subscriptions(root)
     found = line.policies
     assert (found.sink, found.ack, found.sink_after) == ("kafka://there:1/out", False, after[change_of])
-    assert unclear(open_table(root, SUBSCRIPTIONS)) == set()
+    assert registered_in(open_table(root, SUBSCRIPTIONS)).unclear == set()
 
 
 @pytest.mark.parametrize("wrong", [{"sink": "kafka:out"}, {"sink": "kafka://there:1/out", "ack": "true"}])

@@ -19,11 +19,11 @@ pytest.importorskip("prometheus_client", reason="watching needs requirements/all
 pytest.importorskip("pyspark", reason="the listener is Spark's")
 
 from pipeline.client.create import create_all
+from pipeline.client.insight.backlogfigures import BacklogFigures
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.errors import BadSetting
 from pipeline.config.options import SettleBatch, Settled, Watching
 from pipeline.service.watch import process
-from pipeline.service.watch.backlog import BacklogFigures
 from pipeline.service.watch.line import Line, ProgressAggregator, Publication, percentile, span
 from pipeline.service.watch.listener import LOG, Listener
 from pipeline.service.watch.metrics import Metrics

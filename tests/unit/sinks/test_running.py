@@ -13,13 +13,13 @@ from deltalake import write_deltalake
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
+from pipeline.client.subscribing.lines import registered_in
 from pipeline.client.subscribing.policysetting import unset_policy
 from pipeline.client.subscribing.subscriptions import (
     Subscription,
     set_policies,
     subscribe,
     subscriptions,
-    unclear,
     unsubscribe,
 )
 from pipeline.config.options import StageListener
@@ -206,7 +206,7 @@ def test_a_policy_that_cannot_be_followed_is_unset_and_the_place_of_its_sink_goe
         until(lambda: bool(places(root).names()))
         written(root, wrong)
         assert unset_policy(root, "t", *wrong, subscription="s")
-        assert not unclear(open_table(root, SUBSCRIPTIONS))
+        assert not registered_in(open_table(root, SUBSCRIPTIONS)).unclear
         until(lambda: not places(root).names())
 
 

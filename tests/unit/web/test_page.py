@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from urllib.parse import parse_qs
 
@@ -10,10 +11,10 @@ import pytest
 
 pytest.importorskip("starlette", reason="the page needs the extra web")
 
-from jobs.web.screens import SCREENS
+from jobs.web.screens import SCREENS, foremost
 from pipeline.client.choices import ConsumerType, InitialPosition
 from pipeline.client.client import Client
-from pipeline.client.insight.pending import pending
+from pipeline.client.insight.pending import Backlog, pending
 from pipeline.client.subscribing.subscriptions import registered
 from pipeline.testing.warehouse import VirtualWarehouse, warehouse
 from tests.support.page import Visitor, served
@@ -203,8 +204,9 @@ def test_texts_of_strangers_are_texts(world: VirtualWarehouse, client: Client, v
     [
         ("/messages", {"where": "nothing = 1"}, "nothing"),
         ("/messages", {"from": "soon"}, "soon"),
-        ("/messages", {"where": "1" + "+1" * 30_000}, "1,000 characters"),
+        ("/messages", {"where": "1" + "+1" * 30_000}, "10,000 characters"),
         ("/messages", {"where": "(SELECT count(*) FROM messages) > 0"}, "without a query"),
+        ("/messages", {"where": "EXISTS (FROM messages)"}, "without a query"),
         ("/forecast", {"hours": "1" * 5_000}, "a whole number"),
         ("/message", {"topic": "orders", "position": "x"}, "LEDGER:ENTRY"),
         ("/message", {"topic": "orders"}, "a position or a key"),
@@ -217,6 +219,34 @@ def test_what_cannot_be_followed_is_said(visitor: Visitor, path: str, query: dic
     assert answer.status == 400
     assert text in answer.words
     assert visitor.get("/nowhere").status == 404
+
+
+def test_of_very_many_subscriptions_a_page_shows_some(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And where the others are; they are found by what is in the topic or the name."""
+    monkeypatch.setattr("jobs.web.screens._ROWS", 1)
+    first, second = (visitor.get("/subscriptions", part="orders", page=number) for number in (1, 2))
+    assert ("audit" in first.words, "mail" in first.words) == (True, False)
+    assert ("audit" in second.words, "mail" in second.words) == (False, True)
+    assert "page 1 of 2" in first.words
+    assert "Previous" in second.words
+    assert "Next" not in second.words
+    found = visitor.get("/subscriptions", part="mai")
+    assert "mail" in found.words
+    assert "1 of " in found.words
+    assert visitor.get("/subscriptions", part="nobody").status == 200
+
+
+def test_of_very_many_subscriptions_the_overview_shows_what_somebody_should_look_at() -> None:
+    """What is paused, held or wrong, and then what has most; few are shown as they are."""
+    calm = [Backlog("t", f"s{number}", number, None, {}) for number in range(5)]
+    paused, held = replace(calm[0], paused=True), replace(calm[1], held=1)
+    assert foremost(calm, 5) == calm
+    assert foremost([*calm[2:], paused, held], 3) == [held, paused, calm[4]]
+
+
+def test_a_condition_may_have_any_words_in_its_texts(visitor: Visitor) -> None:
+    """A key is what somebody made of it."""
+    assert visitor.get("/messages", where="message_key = 'select with values'").status == 200
 
 
 def test_a_page_that_cannot_be_made_is_said_and_the_next_one_is_made(

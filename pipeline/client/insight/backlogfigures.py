@@ -1,7 +1,8 @@
-"""What a count of what is pending says to somebody who watches: figures summed over subscriptions."""
+"""What backlogs come to over subscriptions: the sums that the overview, the metrics and the line of a job tell."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pipeline.client.insight.pending import Backlog, first_due
 from pipeline.config.settings import HOUR_MS, MINUTE_MS
@@ -13,36 +14,60 @@ class BacklogFigures:
 
     Attributes:
         counted_ms: when it was counted, ms UTC.
-        count: messages that were accepted and not delivered.
+        count: messages that were accepted and not delivered, counted for each subscription.
         held: how many of them are due and held by dispatch.
         next_due_ms: when the first of them is due, ms UTC; None: nothing is pending.
-        last_due_ms: the start of the minute in which the last of them is due, ms UTC; None: nothing is pending.
-        next_hour: how many are due within an hour, from the minute of the count on.
         expiring: how many are due and will expire before they are handed over (`expiring`).
+        minutes: how many are due in each minute, by its start in ms UTC.
     """
 
     counted_ms: int
     count: int = 0
     held: int = 0
     next_due_ms: int | None = None
-    last_due_ms: int | None = None
-    next_hour: int = 0
     expiring: int = 0
+    minutes: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, backlogs: Sequence[Backlog], now_ms: int) -> "BacklogFigures":
         """What backlogs that were counted now (ms UTC) say."""
-        first = now_ms - now_ms % MINUTE_MS
-        minutes = (each for backlog in backlogs for each in backlog.minutes.items())
         return cls(
             counted_ms=now_ms,
             count=sum(each.count for each in backlogs),
             held=sum(each.held for each in backlogs),
             next_due_ms=first_due(backlogs),
-            last_due_ms=max((minute for each in backlogs for minute in each.minutes), default=None),
-            next_hour=sum(count for minute, count in minutes if first <= minute < first + HOUR_MS),
             expiring=sum(expiring(each, now_ms) for each in backlogs),
+            minutes=by_minute(backlogs),
         )
+
+    @property
+    def last_due_ms(self) -> int | None:
+        """The start of the minute in which the last of them is due, ms UTC; None: nothing is pending."""
+        return max(self.minutes, default=None)
+
+    @property
+    def overdue(self) -> int:
+        """How many are due in a minute that had passed at the count: they are held, or late."""
+        return sum(count for at, count in self.minutes.items() if at < self._minute)
+
+    @property
+    def next_hour(self) -> int:
+        """How many are due within an hour, from the minute of the count on."""
+        first = self._minute
+        return sum(count for at, count in self.minutes.items() if first <= at < first + HOUR_MS)
+
+    @property
+    def _minute(self) -> int:
+        """The start of the minute of the count."""
+        return self.counted_ms - self.counted_ms % MINUTE_MS
+
+
+def by_minute(backlogs: Iterable[Backlog]) -> Counter[int]:
+    """How many messages are due in each minute, by its start, counted for each subscription."""
+    found = Counter[int]()
+    for each in backlogs:
+        found.update(each.minutes)
+    return found
 
 
 def expiring(backlog: Backlog, now_ms: int) -> int:
