@@ -357,6 +357,8 @@ _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "control": aims_control.lines,
     "commanding": aims_control.commanded,
     "page": aims_page.lines,
+    "page-many": aims_page.many,
+    "beside": aims_page.beside_job,
     "forecast": aims_control.foretold,
     "space": aims_control.freed,
     "cluster": _cluster,

@@ -48,8 +48,8 @@ WHERE = "properties['airline'] = 'A7'"
 START_MS, _WEEK_MS = 1_900_000_000_000, 7 * 86_400_000
 
 
-def fill(root: str, count: int) -> None:
-    """Make a warehouse with so many messages that wait, due within a week, one in `SHARES` of each airline."""
+def fill(root: str, count: int, span_ms: int = _WEEK_MS) -> None:
+    """Make a warehouse with so many messages that wait, due within a span of time, one in `SHARES` of each airline."""
     create_all(root)
     subscribe(root, Subscription(TOPIC, SUBSCRIPTION))
     joined = {"name": SUBSCRIPTION, "life": 0, "tick_ms": 1}
@@ -57,17 +57,19 @@ def fill(root: str, count: int) -> None:
     append(root, SEGMENTS, rows_of(SEGMENTS, [marker | {"subscriptions": [joined]}]))
     draw = np.random.default_rng(20_261_125)
     for first in range(0, count, PER_FILE):
-        rows = messages(draw, first, min(PER_FILE, count - first))
+        rows = messages(draw, first, min(PER_FILE, count - first), span_ms=span_ms)
         write_deltalake(open_table(root, MESSAGES), rows, mode="append")
 
 
-def messages(draw: np.random.Generator, first: int, count: int) -> pa.Table:
+def messages(
+    draw: np.random.Generator, first: int, count: int, topic: str = TOPIC, span_ms: int = _WEEK_MS
+) -> pa.Table:
     """Messages of one batch, numbered by due time as ingest does."""
     schema, place = arrow_schema(MESSAGES.columns), np.arange(count)
-    due = np.sort(START_MS + draw.integers(0, _WEEK_MS, count)) * 1_000
+    due = np.sort(START_MS + draw.integers(0, span_ms, count)) * 1_000
     airlines = [[("airline", f"A{each}")] for each in draw.integers(0, SHARES, count).tolist()]
     columns = {
-        "topic": pa.repeat(TOPIC, count),
+        "topic": pa.repeat(topic, count),
         "ledger_id": pa.array((first + place) // PER_LEDGER),
         "entry_id": pa.array((first + place) % PER_LEDGER),
         "message_key": pa.array([f"flight-{first + each}" for each in place.tolist()]),

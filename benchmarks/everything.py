@@ -24,7 +24,7 @@ from benchmarks.support.machine import describe
 from benchmarks.support.report import machine_line
 
 OUT = ROOT / "benchmarks" / "out"
-MODULES = {"steady": "live"}
+MODULES = {"steady": "live", "page-many": "page"}
 """Which module runs a benchmark, where it is not of the same name."""
 SHORT = {
     "index": ["--messages", "300000", "--baseline-messages", "100000"],
@@ -39,6 +39,8 @@ SHORT = {
     "control": [],
     "commanding": ["--messages", "200000"],
     "page": ["--messages", "1000000"],
+    "page-many": ["--subscriptions", "1000"],
+    "beside": ["--rounds", "1", "--parked", "100000", "--seconds", "45"],
     "forecast": ["--messages", "200000"],
     "space": [],
     "cluster": [],
@@ -49,8 +51,10 @@ FULL = {name: [*words, "--full"] for name, words in SHORT.items()} | {
     "index": ["--full"],
     "outstanding": [],
     "commanding": [],
-    "page": [],
-    "forecast": ["--messages", "5000000"],
+    "page": ["--messages", "10000000", "--messages", "100000000"],
+    "page-many": ["--subscriptions", "5000"],
+    "beside": [],
+    "forecast": ["--messages", "100000000"],
     "steady": [*SHORT["steady"], "--beside", "row-wise", "--full"],
     "live": [*SHORT["live"], "release-plain", "maintained", "--full"],
     "knee": [],

@@ -3,8 +3,8 @@
     python -m benchmarks.forecast [--messages 1000000] [--core 100000000] [--json]
 
 `core` is the forecast alone: so many messages are due within a day, for three subscriptions, two of which have a rate
-that is a little above what becomes due. `pending` and `forecast` are of a warehouse with messages that wait for a week,
-which is made first: the one counts them, the other also tells what comes of the first day, with the same events.
+that is a little above what becomes due. `pending` and `forecast` are of a warehouse whose messages are due within that
+day, which is made first: the one counts them, the other also tells when they come, with the same events.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def _core(count: int) -> int:
 
 
 def _told(root: str, count: int) -> int:
-    """The forecast of a warehouse; how many messages become due within a day."""
-    rate = max(1, round(count / 7 * _SPARE * 1_000 / _DAY_MS))
+    """The forecast of a warehouse; how many messages become due."""
+    rate = max(1, round(count * _SPARE * 1_000 / _DAY_MS))
     events: tuple[WhatIf, ...] = (Rate(START_MS, rate), _OUTAGE, Rate(START_MS + 12 * _HOUR_MS, 2 * rate))
     found = foreseen(root, (None, None), _HORIZON, Assumptions(events))
     return sum(int(one.due_count.sum()) for one in found.subscriptions)
@@ -69,7 +69,7 @@ def rows(count: int, core: int) -> Iterator[dict[str, Any]]:
     yield _timed("core", core, lambda: _core(core))
     with TemporaryDirectory() as folder:
         root = str(Path(folder) / "warehouse")
-        fill(root, count)
+        fill(root, count, _DAY_MS)
         yield _timed("pending", count, lambda: pending(root).backlogs[0].count)
         yield _timed("forecast", count, lambda: _told(root, count))
 

@@ -11,6 +11,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from benchmarks import aims, page
 from benchmarks.commanding import fill
+from pipeline.client.insight.pending import pending
 
 
 def test_each_screen_shows_what_is_there(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ def looked(count: int, mb: float = 300, **seconds: float) -> dict[str, object]:
         "counted anew": 1.0,
     } | {name.replace("_", " "): value for name, value in seconds.items()}  # fmt: skip
     rows: list[dict[str, object]] = [{"what": name, "messages": 1, "seconds": each} for name, each in times.items()]
-    return {"rows": [*rows, {"what": "memory", "messages": count, "mb": mb}]}
+    return {"rows": [{**row, "pending": count} for row in (*rows, {"what": "memory", "mb": mb})]}
 
 
 def test_each_aim_of_the_page_is_judged_by_its_figure() -> None:
@@ -45,3 +46,36 @@ def test_each_aim_of_the_page_is_judged_by_its_figure() -> None:
     for worse, missed in (({"further_overview": 0.31}, "further overview"), ({"mb": 301}, "memory")):
         lines = aims.table({"page": looked(10_000_000, **worse)})
         assert [line.measure for line in lines if line.met is False] == [missed]
+
+
+def test_a_hundred_million_may_take_longer() -> None:
+    """And more memory."""
+    large = looked(100_000_000, 500, first_overview=5.0, further_overview=0.5)
+    assert all(line.met for line in aims.table({"page": large}))
+    slow = looked(100_000_000, 501, first_overview=5.1, further_overview=0.51)
+    assert [line.met for line in aims.table({"page": slow})] == [False, False, True, True, False]
+
+
+def test_screens_of_many_subscriptions_are_judged_when_they_are_many() -> None:
+    """What takes too long with few of them does so with many."""
+    for count, seconds, met in ((5_000, 0.5, True), (5_000, 0.51, False), (1_000, 0.4, None), (1_000, 0.6, False)):
+        rows = [{"what": "subscriptions", "subscriptions": count, "seconds": seconds}]
+        (line,) = aims.table({"page-many": {"rows": rows}})
+        assert line.met is met
+
+
+def test_a_page_beside_a_job_is_judged_by_the_middle_one_of_three_runs() -> None:
+    """One run that was slow for another reason says nothing."""
+    for paged, met in (([40, 42, 90], True), ([40, 43, 44], False), ([42], None)):
+        late = [("without a page", each) for each in (39, 40, 41)] + [("beside a page", each) for each in paged]
+        rows = [{"what": what, "p99_ms": each} for what, each in late]
+        (line,) = aims.table({"beside": {"rows": rows}})
+        assert line.met is met
+
+
+def test_many_subscriptions_each_have_something_that_waits(tmp_path: Path) -> None:
+    """The page says how many that are."""
+    page.fill_many(str(tmp_path), 20)
+    found = pending(str(tmp_path)).backlogs
+    assert {each.count for each in found} == {100}
+    assert len(found) == 20
