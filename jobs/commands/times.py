@@ -2,13 +2,15 @@
 
 import os
 import re
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from datetime import time as time_of_day
 from pathlib import Path
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from jobs.commands.durations import BadText, duration_ms
+from pipeline.config.errors import BadValue
 from pipeline.config.spelling import iso_text
+from pipeline.config.zones import zone as zone_of
 
 TIMES = (
     "a time: 2026-01-31, 2026-01-31T12:00:00.250+02:00, 2026-01-31 12:00 Europe/Rome, tomorrow 9am local, in 2h "
@@ -66,8 +68,8 @@ def _zoned(text: str) -> tuple[str, tzinfo]:
     if name == LOCAL:
         return match[1], _here()
     try:
-        return match[1], ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        return match[1], zone_of(name)
+    except BadValue as error:
         wrong_zone = BadText(name, "the name of a time zone, as Europe/Rome, or local")
         raise (wrong_zone if match[1][0].isdigit() or _DAY.fullmatch(match[1]) else BadText(text, TIMES)) from error
 
@@ -78,10 +80,8 @@ def _here() -> tzinfo:
         os.environ.get("TZ", "").lstrip(":"),
         str(Path("/etc/localtime").resolve()).rpartition("zoneinfo/")[2],
     ):
-        try:
-            return ZoneInfo(name)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            continue
+        with suppress(BadValue):
+            return zone_of(name)
     return datetime.now().astimezone().tzinfo or UTC
 
 

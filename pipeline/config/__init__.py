@@ -22,4 +22,5 @@ __all__ = [
     "timeline",
     "version",
     "wallclock",
+    "zones",
 ]

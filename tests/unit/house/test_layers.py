@@ -33,10 +33,12 @@ IMPURE_CALLS = frozenset(
 
 
 def state_may(name: str) -> bool:
-    """`state`: the pure standard library, numpy, pyroaring, the codecs of pyarrow, itself."""
+    """`state`: the pure standard library, numpy, pyroaring, the codecs of pyarrow, notations of recurrence, itself."""
     if within(name, "pyarrow"):
         return not within(name, *(f"pyarrow.{part}" for part in ARROW_FILES))
-    return within(name, "state", "numpy", "pyroaring") or within(name, *(sys.stdlib_module_names - IMPURE))
+    return within(name, "state", "numpy", "pyroaring", "cronsim", "dateutil.rrule") or within(
+        name, *(sys.stdlib_module_names - IMPURE)
+    )
 
 
 def schemas_may(name: str) -> bool:

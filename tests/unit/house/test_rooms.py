@@ -45,9 +45,10 @@ CLIENT_FLOORS = (
 CLIENT_FLOOR = {room: number for number, rooms in enumerate(CLIENT_FLOORS) for room in rooms}
 ELSEWHERE = {
     "worker": ("numpy", "pandas", "pyarrow", "pyroaring", "pyspark"),
-    "client": ("deltalake", "numpy", "pyarrow", "pyroaring", "pyspark.sql.types"),
-    "doctor": ("deltalake", "numpy", "pyarrow", "pyroaring", "pyspark.sql.types"),
-    "insight": ("deltalake", "numpy", "pyarrow", "pyroaring", "pyspark.sql.types"),
+    **dict.fromkeys(
+        ("client", "doctor", "insight"),
+        ("cronsim", "dateutil.rrule", "deltalake", "numpy", "pyarrow", "pyroaring", "pyspark.sql.types", "tzdata"),
+    ),
 }
 """Rooms that are used where not everything is installed, or no JVM may start, and all that they may come to load."""
 
