@@ -1,5 +1,6 @@
 """Whether positions may skip the schedule: what was due before them, and went its way, has to come first."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipeline.delta.checkpoints import Progress
@@ -13,12 +14,13 @@ class ExpressGate:
 
     Attributes:
         schedule: how far that is; None: the clock is virtual, and an instant is one release, whichever way it takes.
-        segments: the table that it follows, as ingest writes it.
+        sinks: the tables of ingest. The schedule follows `segments`; each batch that accepted messages noted in
+            `messages` how it went.
         express_ms: what is due so soon after the time of the batch may skip it.
     """
 
     schedule: Progress | None
-    segments: Sink
+    sinks: Mapping[str, Sink]
     express_ms: int
 
     def bound(self, now: Ms, until: int) -> int:
@@ -32,9 +34,18 @@ class ExpressGate:
             return bound
         return 0
 
+    @property
+    def scheduled(self) -> Ms:
+        """The instant of the last batch that went to the schedule as a whole; 0: none did, or nobody noted it."""
+        last = self.sinks["messages"].last
+        if last is None:
+            return Ms(0)
+        return Ms(last.note.get("scheduled", 0) if last.note.get("express") else last.note["now"])
+
     def _comes_in_time(self, schedule: Progress, now: Ms) -> bool:
         """Whether what is due by now of that which went to the schedule last was let go."""
-        last = self.segments.last
+        segments = self.sinks["segments"]
+        last = segments.last
         if last is None or last.note.get("express", 0) > now:
             return True
-        return schedule.has_read(self.segments.version, self.express_ms)
+        return schedule.has_read(segments.version, self.express_ms)

@@ -40,6 +40,8 @@ class Plan:
         redelivery: the version of `redelivery` after which the batch may have written there.
         near: whether the batch may have accepted what goes to the schedule.
         entries: so many messages fill a ledger; 0: an earlier version of this project did not say it.
+        scheduled: the instant of the last batch before this one that went to the schedule as a whole; 0: none did. What
+            of it was due at once waits for the end of its bucket there, and comes before what is due at once now.
     """
 
     now: Ms
@@ -58,6 +60,7 @@ class Plan:
     redelivery: int = -1
     near: bool = True
     entries: int = 0
+    scheduled: int = 0
 
     @property
     def span(self) -> Span:

@@ -97,7 +97,7 @@ class Ingest:
         self.sinks[REDELIVERY.name] = Sink(warehouse, REDELIVERY, INGEST, after=self._unmarked())
         live = self._timeline.live
         schedule = Progress(Checkpoint(self._files, warehouse.checkpoint(SCHEDULE))) if live else None
-        self._gate = ExpressGate(schedule, self.sinks["segments"], self._settings.express_ms or 0)
+        self._gate = ExpressGate(schedule, self.sinks, self._settings.express_ms or 0)
         self._memory: IngestMemory | None = None
         self._markers = Markers(warehouse)
         last = [sink.last for sink in self.sinks.values() if sink.last is not None]
@@ -277,7 +277,7 @@ class Ingest:
     def _released(self, members: Membership, plan: Plan, batch_id: int) -> Rows | None:
         """Rows of `redelivery`; None when nobody listens."""
         where = (members, plan.span, self._segment_ms, frozenset({EXPRESS}))
-        express = Express(plan.express, batch_id, plan.now)
+        express = Express(plan.express, batch_id, plan.now, plan.scheduled, self._settings.express_ms or 0)
         if self._settings.driver_rows:
             with suppress(NotInDriver):
                 files = list(pieces(express(local_segment_rows(self._log, *where)), _FILE_BYTES, RUN))
@@ -379,7 +379,10 @@ class Ingest:
             # Who has just come is known to dispatch by a marker of this batch: it has to come first.
             return plan
         soon = self._gate.bound(now, until)
-        return replace(plan, express=soon, redelivery=self.sinks["redelivery"].appender.newest()) if soon else plan
+        if not soon:
+            return plan
+        newest = self.sinks["redelivery"].appender.newest()
+        return replace(plan, express=soon, redelivery=newest, scheduled=self._gate.scheduled)
 
     def _recall(self, plan: Plan | None) -> IngestMemory:
         """What earlier batches left; read from the tables once, before the first plan or after a noted one."""

@@ -16,7 +16,7 @@ from pipeline.config.settings import LAST_INSTANT_MS
 from pipeline.worker.encode import together
 from pipeline.worker.release import pack
 from pipeline.worker.unpack import RUN, SAME, Unpacker
-from state import TimeBucketIndex
+from state import TimeBucketIndex, bucket_width, tick_bits, trim_up
 
 CAUSE = "express"
 """What `redelivery` and `deliveries` say of such a position."""
@@ -38,12 +38,18 @@ class Express:
         until: what these positions are due before, ms; they are released at this instant, or at their bucket's if that
             is later.
         batch: which batch of ingest it is.
-        now: when the batch was taken, ms: no position of `NOW` is due later.
+        now: when the batch was taken, ms: positions of `NOW` are due then, or at the end of their buckets if that is
+            sooner.
+        scheduled: when the last batch was taken that went to the schedule as a whole, ms. What of it was due at once
+            is due at the end of its bucket, so no position of `NOW` is due before that bucket's end.
+        longest_wait_ms: that holds for subscriptions whose buckets are not longer.
     """
 
     until: int
     batch: int
     now: int = 0
+    scheduled: int = 0
+    longest_wait_ms: int = 0
 
     def __call__(self, segments: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows of `pipeline.worker.encode.ROW` in, for `mapInArrow`."""
@@ -61,12 +67,18 @@ class Express:
             index.append_chunk(row["chunk"])
             runs = index.pop_due_runs(LAST_INSTANT_MS)
             if row["kind"] == NOW:
-                runs = replace(runs, due=np.minimum(runs.due, self.now)).sorted()
+                runs = replace(runs, due=np.minimum(runs.due, self._earliest(tick_ms))).sorted()
             values = {"tick_ms": tick_ms, "instant": max(self.until, int(runs.due.max())), "runs": pack(runs)}
             values |= {"redelivery_count": row["redelivery_count"] or 0, "round": row["round"]}
             values |= {"cause": row["cause"] or CAUSE}
             for each in alike:
                 yield {"topic": row["topic"], "subscription": each["name"], "life": each["life"], **values}
+
+    def _earliest(self, tick_ms: int) -> int:
+        """When a position of `NOW` is due if its bucket does not end before: ms."""
+        if bucket_width(tick_ms) > self.longest_wait_ms:
+            return self.now
+        return max(self.now, int(trim_up(self.scheduled, tick_bits(tick_ms))))
 
 
 def _tick(listener: dict[str, Any]) -> int:

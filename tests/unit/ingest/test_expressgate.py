@@ -43,7 +43,8 @@ class Schedule:
 def bound(schedule: Schedule, express: int | None) -> int:
     """The bound when ingest wrote version 7 of `segments` last, with a bound of its own; None: it wrote none."""
     last = None if express is None else SimpleNamespace(note={"express": express})
-    return ExpressGate(schedule, SimpleNamespace(last=last, version=7), 5_000).bound(T0, T0 + 60_000)  # type: ignore[arg-type]
+    sinks = {"segments": SimpleNamespace(last=last, version=7)}
+    return ExpressGate(schedule, sinks, 5_000).bound(T0, T0 + 60_000)  # type: ignore[arg-type]
 
 
 def test_nothing_skips_a_schedule_that_is_late() -> None:
