@@ -28,6 +28,7 @@ TIMES = {
     "minute": "minute",
     "missed_at": "missed_at",
     "next_due": "next_due",
+    "occurrence": "occurrence",
     "oldest_due": "oldest_due",
     "published": "publish_time",
     "seen_ms": "seen_at",

@@ -19,6 +19,7 @@ __all__ = [
     "rates",
     "records",
     "registry",
+    "schedules",
     "settled",
     "sinkplaces",
     "sourcenotes",

@@ -17,7 +17,12 @@ from jobs.commands.extras import EXTRAS, ExtraMissing, need
 from pipeline.config.errors import CLIENTS
 from tests.support.modules import ROOT, imports, modules, within
 
-DISTRIBUTIONS = {"delta": "delta-spark", "prometheus_client": "prometheus-client", "py4j": "pyspark"}
+DISTRIBUTIONS = {
+    "dateutil": "python-dateutil",
+    "delta": "delta-spark",
+    "prometheus_client": "prometheus-client",
+    "py4j": "pyspark",
+}
 CLIENT_MODULES = {"confluent_kafka": "kafka", "pulsar": "pulsar"}
 SPARK_COMMANDS = {"run", "replay", "rebuild", "demo", "spark", "startcache", "sizes"}
 """The modules of `jobs.commands` for the commands that start Spark."""

@@ -1,0 +1,65 @@
+"""Times of cron: five fields as Debian's cron has them, or six with the second first; on the clock of a wall.
+
+`cronsim` reads the fields and goes through local times, which have no zone here. What becomes of a time that clocks
+skip or show twice is decided where it is turned into an instant (`state.recurrence`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cronsim import CronSim, CronSimError
+
+from state.errors import InvalidArgument
+
+_ALLOWED = "five fields: minute, hour, day of the month, month, day of the week; or six, the second first"
+_LONGEST = 500
+_ANY_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - a local time
+_WRONG = (CronSimError, AssertionError, TypeError, ValueError)
+"""What `cronsim` raises of fields that it cannot read, whatever stands there."""
+_OVER = (OverflowError, ValueError)
+"""What Python raises at the end of its calendar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """An expression of cron.
+
+    Attributes:
+        text: the expression.
+
+    Raises:
+        InvalidArgument: it cannot be read; the error says which field is wrong.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be read."""
+        if len(self.text) > _LONGEST:
+            raise InvalidArgument("cron", self.text[:_LONGEST], _ALLOWED)
+        try:
+            CronSim(self.text, _ANY_DAY)
+        except _WRONG as error:
+            why = f" ({error})" if isinstance(error, CronSimError) else ""
+            raise InvalidArgument("cron", self.text, _ALLOWED + why) from error
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it names times of day. By Debian's rule it does not when its minute or its hour begins with a star.
+
+        With six fields the same holds of the second.
+        """
+        fields = self.text.split()
+        return not any(each.startswith("*") for each in fields[: len(fields) - 3])
+
+    def times(self, begin: datetime) -> Iterator[datetime]:
+        """The local times from one on, in order; no more when none follows within 50 years."""
+        found = CronSim(self.text, begin - timedelta(microseconds=1))
+        while True:
+            try:
+                yield next(found)
+            except (StopIteration, *_OVER):
+                return
