@@ -1,9 +1,12 @@
 """What backlogs come to over subscriptions: the sums that the overview, the metrics and the line of a job tell."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
+import numpy as np
+
+from pipeline.client.insight.departures import DueLoad
 from pipeline.client.insight.pending import Backlog, first_due
 from pipeline.config.settings import HOUR_MS, MINUTE_MS
 
@@ -62,12 +65,13 @@ class BacklogFigures:
         return self.counted_ms - self.counted_ms % MINUTE_MS
 
 
-def by_minute(backlogs: Iterable[Backlog]) -> Counter[int]:
+def by_minute(backlogs: Iterable[Backlog]) -> dict[int, int]:
     """How many messages are due in each minute, by its start, counted for each subscription."""
-    found = Counter[int]()
-    for each in backlogs:
-        found.update(each.minutes)
-    return found
+    found = [each.minutes for each in backlogs]
+    times = np.fromiter(chain.from_iterable(found), np.int64)
+    counts = np.fromiter(chain.from_iterable(each.values() for each in found), np.int64)
+    total = DueLoad.of(times, counts)
+    return dict(zip(total.due.tolist(), total.counts.tolist(), strict=True))
 
 
 def expiring(backlog: Backlog, now_ms: int) -> int:
