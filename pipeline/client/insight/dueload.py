@@ -37,7 +37,7 @@ def due_loads(looked: Counted, ticks: Mapping[Name, int], end: int, precision_ms
         mine = [number for number, name in enumerate(names) if bits[name] == each]
         whose = "TRUE" if len(mine) == len(names) else f"listener IN ({', '.join(map(str, mine))})"
         values = {"finest": _finest(each, precision_ms), "bits": each, "end": end, "whose": whose}
-        with looked.changes(due_before=end) as changes:
+        with looked.changes(due=(None, end)) as changes:
             rows = arrow_of(_LOAD.format(changes=changes.all, **values), **changes.tables)
         listener, due, counts = (longs(rows, name) for name in ("listener", "due_ms", "messages"))
         for number in mine:

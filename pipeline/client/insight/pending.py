@@ -172,7 +172,7 @@ def pending_by_key(
 def _backlogs(looked: Counted) -> list[Backlog]:
     with looked.changes() as changes:
         minutes = positive(by_minute(changes.tables, changes.all))
-        return backlogs(looked, minutes, next_due(changes.tables, changes.all, minutes))
+    return backlogs(looked, minutes, next_due(looked, minutes))
 
 
 def backlogs(looked: Counted, minutes: Mapping[int, Mapping[int, int]], due: Mapping[int, int]) -> list[Backlog]:

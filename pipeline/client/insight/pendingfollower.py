@@ -147,9 +147,7 @@ class PendingFollower:
         first = {number: min(each) for number, each in everything.items()}
         kept = {} if before is None or moved or before.has_moved else before.due_as_before(first, new)
         asked = {number: each for number, each in everything.items() if number not in kept}
-        if asked:
-            with now.changes() as whole:
-                kept |= next_due(whole.tables, whole.all, asked)
+        kept |= next_due(now, asked)
         ledgers = query(_LAST, messages=now.messages)[0]["ledger"]
         return _Known(now, 0 if ledgers is None else ledgers + 1, minutes, everything, kept, bool(moved))
 
