@@ -18,7 +18,6 @@ import typer
 from jobs import commanding, configuring, consuming, importing, insight, operating, recurring
 from jobs.commands import options
 from jobs.commands.durations import UNITS_MS
-from jobs.commands.extras import need
 from jobs.commands.logs import LogFormat, LogLevel, reporter, stamped
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
 from jobs.commands.policies import stated
@@ -26,6 +25,7 @@ from jobs.commands.values import pairs
 from jobs.groups import MESSAGES, OPERATE, RUN, App, Commands
 from jobs.terminal import OutputFailed, echo, echo_lines, open_descriptors, tell
 from pipeline.client.subscribing import subscriptions, topics
+from pipeline.config.extras import need
 from pipeline.config.paths import one_spelling
 from pipeline.config.printed import printable
 from pipeline.config.sizing import DEFAULT_RATE
@@ -74,7 +74,7 @@ app = App(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": options.spelled},
 )
 
 
@@ -144,6 +144,9 @@ def subscribe(
     columns = {"type": kind and kind.value, "start": start and start.value, "tick_ms": tick}
     stated_columns: dict[str, Any] = {name: each for name, each in columns.items() if each is not None}
     new = subscriptions.Subscription(topic, subscription, policies=Policies(ack=ack, **given), **stated_columns)
+    from jobs.commands.names import warn_of_new
+
+    warn_of_new(warehouse, topic)
     fresh = topics.subscribe_each(warehouse, new, {*stated_columns, *given, *(["ack"] if ack else [])})
     tell(f"{printable(f'{topic}/{subscription}')} is {'registered' if fresh else 'registered already'}")
 
@@ -179,9 +182,9 @@ def send(  # noqa: PLR0913 - a parameter is an option
     from jobs.commands import send as command
     from jobs.commands.lines import Lines
     from jobs.commands.names import heard_by
-    from pipeline.client.producing.inbox import Message
+    from pipeline.client.producing.inbox import OutgoingMessage
 
-    form = Message(topic, b"", None, key, properties, deliver_at, deliver_after)
+    form = OutgoingMessage(topic, b"", None, key, properties, deliver_at, deliver_after)
     outbox = command.Outbox(warehouse, form)
     heard = heard_by(warehouse, topic)
     lines = None if payload is not None or file else Lines(_stdin())
@@ -217,10 +220,8 @@ def receive(
 ) -> None:
     """Print deliveries as they appear, in order, with how late each one was."""
     from jobs.commands import receive as command
-    from jobs.commands.names import check_names
     from pipeline.client.tables.deliveries import Deliveries
 
-    check_names(warehouse, topic, subscription)
     form = command.as_json if as_json else command.line
     deliveries = Deliveries(warehouse, earliest=start is Start.EARLIEST)
     warn = partial(echo, err=True)
@@ -267,7 +268,7 @@ def run(
 def replay(
     warehouse: Warehouse,
     first: Annotated[datetime, options.time("--from", "The first instant")],
-    last: Annotated[datetime, options.time("--to", "The last instant")],
+    last: Annotated[datetime, options.time("--until", "The last instant", "--to")],
     step: Annotated[int, options.duration("--step", "From one instant to the next")],
     source: Annotated[
         str | None,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs.commands.durations import span_ms
-from jobs.commands.jsonform import json_line
 from jobs.commands.options import AnyId, AnySubscription, AsJson, Key, Topic, Warehouse, Where, checked, time, with_id
 from jobs.groups import CHANGE, LOOK, App
 from jobs.terminal import echo, tell
@@ -150,7 +149,7 @@ def commands(
     from pipeline.client.commanding.outcomes import outcomes
 
     found = outcomes(warehouse, limit)
-    for line in map(json_line, found) if as_json else command.listed(found):
+    for line in map(command.outcome_as_json, found) if as_json else command.listed(found):
         echo(line)
 
 
@@ -174,5 +173,5 @@ def _give(
 def _tell(what: str, found: "Command", *, as_json: bool, dry: bool) -> None:
     from jobs.commands import commanding as command
 
-    for line in [json_line(found)] if as_json else command.report(what, found, dry=dry):
+    for line in [command.as_json(found)] if as_json else command.report(what, found, dry=dry):
         tell(line)

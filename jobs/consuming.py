@@ -11,7 +11,7 @@ from jobs.commands import options
 from jobs.commands.durations import UNITS_MS
 from jobs.commands.jsonform import json_line
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
-from jobs.commands.policies import flags, lines, stated
+from jobs.commands.policies import flags, lines, named, stated
 from jobs.groups import CHANGE, LOOK, MESSAGES, App
 from jobs.terminal import echo, tell
 from pipeline.client.subscribing.policysetting import set_policy as set_some
@@ -66,12 +66,12 @@ def topic(
     ] = None,
 ) -> None:
     """Print the partitions of a topic, after it was divided if that is asked for. Divide it before you send to it."""
-    from jobs.commands.names import check_names
     from pipeline.client.subscribing.topics import create_partitioned_topic, topic_partitions
 
-    if partitions is None:
-        check_names(warehouse, topic, None)
-    else:
+    if partitions is not None:
+        from jobs.commands.names import warn_of_new
+
+        warn_of_new(warehouse, topic)
         for each in create_partitioned_topic(warehouse, topic, partitions):
             echo(f"{each} was a topic of its own, with messages or subscriptions; it is a partition now", err=True)
     for each in topic_partitions(warehouse, topic):
@@ -161,17 +161,20 @@ def resume(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> No
     tell(f"{_named(topic, subscription)} {'goes on' if fresh else 'was not paused'}")
 
 
-@policy.command("unset")
+@policy.command("unset", context_settings={"ignore_unknown_options": True})
 def unset_policy(
     warehouse: Warehouse,
     topic: Topic,
-    names: Annotated[list[str], typer.Argument(help="Names of policies, as `policy show --json` has them.")],
+    names: Annotated[
+        list[str], typer.Argument(help="Names of policies, as `policy set` or as `policy show --json` has them.")
+    ],
     subscription: _OfSubscription = None,
 ) -> None:
     """Give policies their defaults again. That counts from the next batch of a running job on."""
     from pipeline.client.subscribing.policysetting import unset_policy as unset
 
-    fresh = unset(warehouse, topic, *names, subscription=subscription)
+    known = _TOPICS if subscription is None else Policies.rows
+    fresh = unset(warehouse, topic, *named(names, known.values()), subscription=subscription)
     tell(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
 
 
@@ -186,11 +189,8 @@ def show_policy(
 ) -> None:
     """Print the policies, as they are followed."""
     from jobs.commands import policies as command
-    from jobs.commands.names import check_names
     from pipeline.client.subscribing.policysetting import followed_since, policies_of, policy_history
 
-    if subscription is None:
-        check_names(warehouse, topic, None)
     found = policies_of(warehouse, topic, subscription)
     if history:
         held = policy_history(warehouse, topic, subscription)
@@ -211,11 +211,9 @@ def subscriptions(
 ) -> None:
     """List subscriptions: what is pending, outstanding and waiting, the oldest that is open, how many consumers."""
     from jobs.commands import subscriptions as command
-    from jobs.commands.names import check_names
     from pipeline.client.insight.pending import pending
     from pipeline.client.insight.standing import standings
 
-    check_names(warehouse, topic, subscription)
     found, backlog = standings(warehouse, topic, subscription), pending(warehouse, topic, subscription)
     report = command.report(found, backlog, clock.time_ns() // 1_000_000)
     for line in [command.as_json(found, backlog)] if as_json else report:
@@ -236,7 +234,7 @@ def sources(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
     """List sources: how much they have taken in, how far they are behind, and why one stands still."""
     from jobs.commands import sources as command
 
-    for line in [json_line(command.noted(warehouse))] if as_json else command.report(warehouse):
+    for line in [command.as_json(warehouse)] if as_json else command.report(warehouse):
         echo(line)
 
 
@@ -246,10 +244,8 @@ def consumers(
 ) -> None:
     """List consumers, and which slots of their subscription each of them has."""
     from jobs.commands import subscriptions as command
-    from jobs.commands.names import check_names
     from pipeline.client.insight.standing import settled_at, standings
 
-    check_names(warehouse, topic, subscription)
     settled, found = settled_at(warehouse), standings(warehouse, topic, subscription)
     for line in [command.consumers_json(found, settled)] if as_json else command.consumers(found, settled):
         echo(line)
@@ -261,7 +257,7 @@ def consume(  # noqa: PLR0913 - a parameter is an option
     topic: Topic,
     subscription: Subscription,
     *,
-    name: Annotated[str | None, typer.Option("--name", help="Of the consumer.", show_default="drawn")] = None,
+    name: Annotated[str | None, typer.Option("--consumer", "--name", help="Its name.", show_default="drawn")] = None,
     follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Wait for more; Ctrl-C ends it.")] = True,
     wait: Annotated[
         int, options.duration("--wait", "With --no-follow, the end when nothing came for so long", "5s")
@@ -297,10 +293,8 @@ def list_dead_letters(
     from itertools import islice
 
     from jobs.commands import deadletters as command
-    from jobs.commands.names import check_names
     from pipeline.client.subscribing.deadletters import dead_letters as letters
 
-    check_names(warehouse, topic, subscription)
     dead = dead_letter_topic or command.topic_of(warehouse, topic, subscription)
     for each in islice(letters(warehouse, dead, origin=(topic, subscription), every=every), limit):
         echo(command.as_json(each) if as_json else command.line(each))
@@ -317,11 +311,9 @@ def put_back_dead_letters(
 ) -> None:
     """Send dead letters to their topic again, without a delay: each once. All subscriptions of the topic get them."""
     from jobs.commands import deadletters as command
-    from jobs.commands.names import check_names
     from jobs.progress import on_step
     from pipeline.client.subscribing.deadletters import count_letters, put_back
 
-    check_names(warehouse, topic, subscription)
     dead, done = dead_letter_topic or command.topic_of(warehouse, topic, subscription), 0
     there = count_letters(warehouse, dead, (topic, subscription))
     try:

@@ -18,7 +18,10 @@ from pipeline.config.threads import panics_raised
 DEBUG = "DELAYLINE_DEBUG"
 _MAKING = ("init", "replay")
 """Commands that make a warehouse where none is; so does `run --init`."""
-_FOLLOWING = ("consume", "list", "receive", "run", "top", "web")
+_SERVICES = ("run", "web")
+"""Commands that go on until somebody ends them: an interrupt is their end, and no failure."""
+_SENDING = ("pulsar", "send", "subscribe")
+"""Commands that name a topic which need not be there."""
 OF_ITS_OWN = {
     "consume": "prints messages as they come",
     "receive": "prints messages as they come",
@@ -67,8 +70,7 @@ class Commands(Group):
         try:
             return self._invoked(ctx)
         except _Interrupted:
-            # Who follows is ended like that; of all others it says that they did not come to their end.
-            raise typer.Exit(0 if ctx.invoked_subcommand in _FOLLOWING else INTERRUPTED) from None
+            raise typer.Exit(0 if ctx.invoked_subcommand in _SERVICES else INTERRUPTED) from None
         except Exception as error:
             if isinstance(error, typer.Exit | typer.Abort | typer.TyperException | BrokenPipeError):
                 raise
@@ -93,7 +95,7 @@ class _Interrupted(Exception):
 
 
 class Command(TyperCommand):
-    """A command that says so when its folder is no warehouse, and of a wrong subscription names the nearest one."""
+    """A command that says so when its folder is no warehouse, and names the nearest of a name that nobody knows."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - as above
         """Print its help."""
@@ -106,6 +108,7 @@ class Command(TyperCommand):
             from pipeline.delta.deltars import check_warehouse  # noqa: PLC0415 - `--help` needs none
 
             check_warehouse(root)
+            _check_names(root, ctx)
         try:
             with _shown(ctx):
                 return super().invoke(ctx)
@@ -123,6 +126,17 @@ def _shown(ctx: Any) -> AbstractContextManager[Any]:  # noqa: ANN401 - as above
     from jobs.progress import progress  # noqa: PLC0415 - `--help` needs none
 
     return progress(" ".join(words))
+
+
+def _check_names(root: str, ctx: Any) -> None:  # noqa: ANN401 - as above
+    """Refuse a topic and a subscription that nobody knows, unless the command makes them."""
+    topic, subscription = ctx.params.get("topic"), ctx.params.get("subscription")
+    sets_topic = ctx.info_name == "set" and subscription is None
+    makes = sets_topic or ctx.info_name in _SENDING or ctx.params.get("partitions") is not None
+    if not makes and (topic, subscription) != (None, None):
+        from jobs.commands.names import check_names  # noqa: PLC0415 - `--help` needs none
+
+        check_names(root, topic, subscription)
 
 
 class App(typer.Typer):

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from jobs.commands import options
-from jobs.commands.extras import need
 from jobs.commands.jsonform import json_line
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Key, Topic, Warehouse, Where
 from jobs.groups import LOOK, App
 from jobs.terminal import echo
+from pipeline.config.extras import need
 
 app = App()
 
@@ -44,11 +44,9 @@ def pending(
     """Count what is accepted and not yet delivered, with the next due time and a histogram."""
     now_ms, then_ms = time.time_ns() // 1_000_000, options.passed_ms(as_of)
     from jobs.commands import pending as command
-    from jobs.commands.names import check_names
     from pipeline.client.insight.pending import pending as count
     from pipeline.client.insight.pending import pending_by_key
 
-    check_names(warehouse, topic, subscription)
     if by is By.KEY:
         keys = pending_by_key(warehouse, topic, subscription, limit=limit, as_of=then_ms)
         lines = command.keys_json(keys) if as_json else command.keys(keys)
@@ -94,9 +92,7 @@ def forecast(  # noqa: PLR0913 - a parameter is an option
     if at is not None and max_rate is pause is outage is None:
         raise typer.BadParameter("--at says when --max-rate, --pause or --outage begins: say one of them")
     from jobs.commands import forecast as command
-    from jobs.commands.names import check_names
 
-    check_names(warehouse, topic, subscription)
     if picture is not None:
         command.check_picture(picture)
     asked = command.Asked(hours or 24, until, late_than, at, max_rate, pause, outage, add)
@@ -134,7 +130,7 @@ def top(
 def report(
     warehouse: Warehouse,
     *,
-    out: Annotated[Path, typer.Option("--out", dir_okay=False, help="The file to write.")],
+    out: Annotated[Path, typer.Option("--output", "--out", dir_okay=False, help="The file to write.")],
     as_of: Annotated[datetime | None, options.time("--as-of", "How it stood then")] = None,
 ) -> None:
     """Write how it stands, or stood, into one HTML file, to send to somebody."""
@@ -195,12 +191,10 @@ def list_waiting(  # noqa: PLR0913 - a parameter is an option
     if key is not None and where is not None:
         raise typer.BadParameter("--key and --where exclude each other")
     from jobs.commands import listing as command
-    from jobs.commands.names import check_names
     from pipeline.client.insight.pendingrows import pending_rows
     from pipeline.client.insight.waiting import in_inbox
     from pipeline.storage.arrays import python_rows
 
-    check_names(warehouse, topic, subscription)
     form, most = command.as_json if as_json else command.line, None if follow else limit
 
     def look() -> list[dict[str, Any]]:
@@ -229,10 +223,8 @@ def trace(
     if sum(each is not None for each in (key, message_id, position)) != 1:
         raise typer.BadParameter("say one of --key, --id and --position")
     from jobs.commands import tracing as command
-    from jobs.commands.names import check_names
     from pipeline.client.insight.trace import trace as look
 
-    check_names(warehouse, topic, subscription)
     place = None if position is None else (position.ledger, position.entry)
     # One more, to see whether there is one more.
     how = options.with_id(topic, {"key": key, "message_id": message_id, "position": place, "limit": limit + 1})

@@ -84,7 +84,7 @@ class _Lines:
             self._said = now
             doing, done, total = self._last
             seconds = round(now - self._begun, 1)
-            echo(json_line({"doing": doing, "done": done, "total": total, "seconds": seconds}), err=True)
+            echo(json_line({"doing": doing, "done": done, "total": total, "took_s": seconds}), err=True)
 
 
 class _Bar:

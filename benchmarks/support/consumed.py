@@ -27,7 +27,7 @@ from pipeline.client.choices import ConsumerType
 from pipeline.client.client import Client
 from pipeline.client.create import create_all
 from pipeline.client.exceptions import Timeout
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import append, open_table, query
 from pipeline.subscriptions.policies import Policies
@@ -76,7 +76,7 @@ class Run:
         words = ["-m", "jobs.deliver", "--profile", str(self.folder / "profile.toml"), "--warehouse", self.root]
         environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
         with started([sys.executable, *words], self.folder / "job.log", environment) as process:
-            send(self.root, [Message(TOPIC, b"\0" * 8)])
+            send(self.root, [OutgoingMessage(TOPIC, b"\0" * 8)])
             self.until(lambda: bool(open_of(self.root)), process)
             try:
                 yield process

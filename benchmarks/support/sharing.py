@@ -28,7 +28,7 @@ from pipeline.client.choices import ConsumerType
 from pipeline.client.client import Client
 from pipeline.client.consuming.acknowledgingrows import acknowledge
 from pipeline.client.exceptions import Timeout
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.delta.deltars import arrow_of, open_table, query
 from schemas import CONSUMER_EVENTS, CURSORS, DELIVERIES
 
@@ -79,7 +79,9 @@ class Shared(Run):
             time.sleep(max(0.0, begin + step * _SEND_S - time.monotonic()))
             numbers = range(self.sent, self.sent + count)
             now, said = datetime.now(UTC), ((n % keys, n // keys) for n in numbers)
-            messages = [Message(TOPIC, f"{key} {n}".encode(), key=str(key), publish_time=now) for key, n in said]
+            messages = [
+                OutgoingMessage(TOPIC, f"{key} {n}".encode(), key=str(key), publish_time=now) for key, n in said
+            ]
             send(self.root, messages)
             self.sent += count
 

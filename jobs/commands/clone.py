@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
-from jobs.commands.extras import need
 from jobs.commands.jsonform import json_line, record
+from pipeline.config.extras import need
 from pipeline.config.settings import DAY_MS
 from pipeline.config.spelling import command_line, iso_text
 from pipeline.delta.warehouse import Warehouse
@@ -39,11 +39,11 @@ def report(done: Cloned) -> Iterator[str]:
     for each in done.sinks:
         yield f"  {each.topic}/{each.subscription} publishes nothing from there: its sink {each.sink} was taken off"
     yield f"It goes on with: {command_line(done.target, 'run')}"
-    day = ["--from", iso_text(of), "--to", iso_text(of + DAY_MS), "--step", "1m"]
+    day = ["--from", iso_text(of), "--until", iso_text(of + DAY_MS), "--step", "1m"]
     yield f"Its next day is seen now with: {command_line(done.target, 'replay', *day)}"
 
 
 def as_json(done: Cloned) -> str:
     """The same for scripts."""
     counts = {"linked": done.linked, "copied": done.copied, "versions": done.versions, "sinks": done.sinks}
-    return json_line(record(warehouse=done.source, clone=done.target, at=done.at, as_of=done.as_of, **counts))
+    return json_line(record(warehouse=done.source, target=done.target, at=done.at, as_of=done.as_of, **counts))

@@ -1,7 +1,9 @@
 """What `cancel`, `reschedule`, `shift`, `release`, `undo` and `commands` print, as text or JSON."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 
+from jobs.commands.jsonform import json_line, record
 from jobs.commands.times import spoken
 from pipeline.client.commanding.commands import Command
 from pipeline.client.commanding.outcomes import Outcome
@@ -15,6 +17,33 @@ _DONE = {
     "release": "released",
     "undo": "taken back",
 }
+
+
+def as_json(found: Command) -> str:
+    """A command for scripts."""
+    chosen = found.selection
+    selection = record(
+        count=chosen.count,
+        count_by_subscription=chosen.subscriptions,
+        first_due=chosen.first_due,
+        last_due=chosen.last_due,
+        examples=chosen.examples,
+    )
+    return json_line(
+        record(
+            command_id=found.command_id,
+            kind=found.kind,
+            selection=selection,
+            first_then=found.first_then,
+            last_then=found.last_then,
+        )
+    )
+
+
+def outcome_as_json(found: Outcome) -> str:
+    """What became of a command, for scripts."""
+    same = {each.name: getattr(found, each.name) for each in fields(found)}
+    return json_line(record(subscription_names=same.pop("subscriptions"), **same))
 
 
 def report(topic: str, found: Command, *, dry: bool) -> Iterator[str]:

@@ -24,9 +24,9 @@ def explain(error: Exception) -> tuple[int, str]:
 
     A value that is out of range is a matter of usage, and so is a command that is not installed; all else is a failure.
     """
-    from jobs.commands.extras import ExtraMissing  # noqa: PLC0415 - as the next ones
     from pipeline.config import s3  # noqa: PLC0415 - loads pyarrow, and only a failure needs it
     from pipeline.config.errors import BadSetting, BadValue  # noqa: PLC0415 - the same
+    from pipeline.config.extras import ExtraMissing  # noqa: PLC0415 - as the next ones
     from state import DelaylineError, InvalidArgument, OutOfRange  # noqa: PLC0415 - the same
 
     # What fails on the way out of a failure is no news.

@@ -13,12 +13,12 @@ import numpy as np
 from jobs.commands.campaign import campaign
 from jobs.commands.columns import in_columns
 from jobs.commands.durations import UNITS_MS
-from jobs.commands.extras import need
 from jobs.commands.jsonform import json_line, record
 from pipeline.client.insight.departures import Outage, Pause, Rate, WhatIf
 from pipeline.client.insight.forecast import MINUTE_MS, NUMBERS, Forecast, SubscriptionForecast, together
 from pipeline.client.insight.forecasting import forecast
 from pipeline.config.errors import BadValue
+from pipeline.config.extras import need
 from pipeline.config.printed import printable
 from pipeline.config.spelling import iso_text, spell
 
@@ -98,7 +98,7 @@ def draw(found: Forecast, path: Path) -> None:
         for axes, name, label in (
             (above, "due_count", "due"),
             (above, "delivered", "delivered"),
-            (below, "overdue", "overdue"),
+            (below, "overdue_at_end", "overdue"),
         ):
             axes.plot(times, getattr(total, name), drawstyle="steps-post", label=label)
     for axes in (above, below):
@@ -145,11 +145,11 @@ def _answers(each: SubscriptionForecast) -> dict[str, object]:
     return _named(
         each,
         paused=each.paused,
-        overdue_now=each.overdue_now,
+        overdue=each.overdue,
         due_count=int(each.due_count.sum()),
         delivered=int(each.delivered.sum()),
         expired=int(each.expired.sum()),
-        overdue=int(each.overdue[-1]),
+        overdue_at_end=int(each.overdue_at_end[-1]),
         late_ms=each.latest_ms,
         worst_minute=each.worst_minute,
         gone_at=each.gone_at,
@@ -164,12 +164,12 @@ def _named(each: SubscriptionForecast, **values: object) -> dict[str, object]:
 
 def _said(each: SubscriptionForecast, found: Forecast) -> Iterator[str]:
     name = printable("/".join(part for part in (each.topic, each.subscription) if part is not None)) or "all"
-    now = f"{each.overdue_now:,} overdue now, " if each.overdue_now else ""
+    now = f"{each.overdue:,} overdue now, " if each.overdue else ""
     set_now = ", paused" if each.paused else f", {each.max_rate:,} a second at most" if each.max_rate else ""
     until = iso_text(found.horizon.end)[:16]
     yield f"{name}  {now}{int(each.due_count.sum()):,} more due until {until}{set_now}"
     if each.worst_minute is not None:
-        most, last = int(each.overdue.max()), int(each.overdue[-1])
+        most, last = int(each.overdue_at_end.max()), int(each.overdue_at_end[-1])
         gone = f"{last:,} still are at the end" if each.gone_at is None else f"none is at {iso_text(each.gone_at)}"
         yield f"  most are overdue at the end of {iso_text(each.worst_minute)[:16]}: {most:,}; {gone}"
     if each.missed and each.missed_at is not None:
@@ -199,7 +199,7 @@ def _spans(total: SubscriptionForecast, span: int) -> list[tuple[int, int]]:
 def _row(total: SubscriptionForecast, start: int, end: int) -> tuple[str, ...]:
     late = int(total.late_ms[start:end].max())
     sums = {name: f"{int(getattr(total, name)[start:end].sum()):,}" for name in ("due_count", "delivered", "expired")}
-    begin, overdue = iso_text(int(total.minutes[start]))[:16], f"{int(total.overdue[end - 1]):,}"
+    begin, overdue = iso_text(int(total.minutes[start]))[:16], f"{int(total.overdue_at_end[end - 1]):,}"
     return begin, *sums.values(), overdue, "-" if late < 0 else spelled(late)
 
 

@@ -15,7 +15,7 @@ def followed(steps: Iterable[Taken], on_step: OnStep) -> Iterator[Taken]:
         if last is not None and last.partition != step.partition:
             yield last
         last = step
-        on_step(f"import {printable(step.partition)}", step.examined, max(step.backlog, step.examined))
+        on_step(f"import {printable(step.partition)}", step.examined, max(step.unacknowledged, step.examined))
     if last is not None:
         yield last
 

@@ -23,6 +23,7 @@ TIMES = {
     "first_then": "first_then",
     "gone_at": "gone_at",
     "last_due": "last_due",
+    "last_due_minute": "last_due_minute",
     "last_due_ms": "last_due",
     "last_then": "last_then",
     "minute": "minute",
@@ -38,7 +39,7 @@ TIMES = {
 """Fields that hold an instant, in ms UTC or as a datetime, and their names in JSON."""
 POSITIONS = ("oldest", "position")
 """Fields that hold (ledger, entry)."""
-_NAMES = {"asked": "where", "by": "issued_by"}
+_NAMES = {"asked": "where", "by": "issued_by", "sent": "as_sent"}
 """Fields of the client that have another name in JSON."""
 
 

@@ -15,7 +15,9 @@ from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import topic_of
 from schemas import INBOX, MESSAGES, SUBSCRIPTIONS
 
-_ALL = "SELECT DISTINCT topic, subscription FROM registry WHERE topic IS NOT NULL AND subscription IS NOT NULL"
+_VERY_NEAR = 0.8
+"""Of two names, by `difflib`: `ordres` and `orders` have 0.83."""
+_ALL = "SELECT DISTINCT topic, COALESCE(subscription, '') AS subscription FROM registry WHERE topic IS NOT NULL"
 
 
 def check_names(root: str, topic: str | None, subscription: str | None) -> None:
@@ -42,6 +44,15 @@ def with_nearest(root: str, error: SubscriptionNotFound) -> SubscriptionNotFound
     names = {name for topic, name in known if name and (not topics or topic in topics)}
     nearest = _nearest(error.subscription, names) if topics else _nearest(error.topic, (topic for topic, _ in known))
     return SubscriptionNotFound(error.topic, error.subscription, nearest)
+
+
+def warn_of_new(root: str, topic: str) -> None:
+    """Of a topic that is about to be made: say so when a known one is very near, since it may be mistyped."""
+    with suppress(PipelineError, OSError):
+        known = {each for each, _ in _known(root)}
+        nearest = _nearest(topic, known, _VERY_NEAR)
+        if nearest is not None and topic not in {*known, *map(topic_of, known)} and not _has_messages(root, topic):
+            echo(f"delayline: topic {printable(topic)!r} is new; did you mean {printable(nearest)!r}?", err=True)
 
 
 def heard_by(root: str, topic: str) -> list[str]:
@@ -91,5 +102,5 @@ def _of_topic(topic: str) -> str:
     return f"(topic = {quoted(topic)} OR starts_with(topic, {quoted(f'{topic}-partition-')}))"
 
 
-def _nearest(name: str, known: Iterable[str]) -> str | None:
-    return next(iter(get_close_matches(name, sorted(set(known)), 1)), None)
+def _nearest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
+    return next(iter(get_close_matches(name, sorted(set(known)), 1, least)), None)

@@ -34,18 +34,26 @@ def checked(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
     return parser
 
 
+def spelled(word: str) -> str:
+    """An option, a command or a choice in its one spelling: `ttl_ms`, as JSON and programs say it, is `ttl`."""
+    return word.replace("_", "-").removesuffix("-ms")
+
+
 def duration(name: str, text: str, default: str | None = None) -> Any:  # noqa: ANN401 - Typer does not name the type
     """An option for a duration, in ms."""
-    about = f"{text} (250ms, 1.5h, 1d12h)."
+    about = f"{text} (250ms, 90min, 1d12h)."
     return typer.Option(
         name, parser=checked(duration_ms), metavar="DURATION", help=about, show_default=default or False
     )
 
 
-def time(name: str, text: str) -> Any:  # noqa: ANN401 - Typer does not name the type
-    """An option for an instant."""
-    about = f"{text} (ISO, tomorrow 9am, a zone; else UTC)."
-    return typer.Option(name, parser=checked(instant), metavar="TIME", help=about)
+_TIMES = "ISO, tomorrow 9am, in 5 minutes, a zone; else UTC"
+"""Of the help of each option for a time."""
+
+
+def time(name: str, text: str, *others: str) -> Any:  # noqa: ANN401 - Typer does not name the type
+    """An option for an instant, under one name or several."""
+    return typer.Option(name, *others, parser=checked(instant), metavar="TIME", help=f"{text} ({_TIMES}).")
 
 
 def whole(path: str) -> str:
@@ -148,7 +156,7 @@ Since = Annotated[
         "--time",
         parser=checked(since),
         metavar="TIME",
-        help="From the first message on that was sent then or later (ISO, UTC without an offset; or ms).",
+        help=f"From the first message on that was sent then or later ({_TIMES}; or ms since 1970).",
         show_default=False,
     ),
 ]

@@ -56,25 +56,25 @@ def keys(found: Sequence[KeyBacklog]) -> Iterator[str]:
 def keys_json(found: Sequence[KeyBacklog]) -> Iterator[str]:
     """The same for scripts, a line each."""
     for each in found:
-        yield json_line(each)
+        yield json_line(record(topic=each.topic, subscription=each.subscription, key=each.key, pending=each.count))
 
 
 def as_json(found: Pending) -> str:
     """The same for scripts; `due_by_minute` as [minute, count] pairs."""
-    pending = [
+    subscriptions = [
         record(
             topic=each.topic,
             subscription=each.subscription,
-            count=each.count,
+            pending=each.count,
             next_due=each.next_due,
             due_by_minute=[(iso_text(minute), count) for minute, count in sorted(each.minutes.items())],
             held=each.held,
             paused=each.paused,
-            held_ms=each.held_ms,
+            held_for_ms=each.held_ms,
         )
         for each in found.backlogs
     ]
-    return json_line({"pending": pending, "in_inbox": found.in_inbox} | _versions(found))
+    return json_line({"subscriptions": subscriptions, "in_inbox": found.in_inbox} | _versions(found))
 
 
 def _versions(found: Pending) -> dict[str, object]:

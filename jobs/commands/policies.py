@@ -1,7 +1,7 @@
 """Policies of topics and subscriptions on the command line."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,20 @@ def flags(rows: Iterable[Row]) -> str:
     """The options of policies, for people."""
     *others, last = (row.flag for row in rows if row.option is not None)
     return f"{', '.join(others)} and {last}"
+
+
+def named(texts: Iterable[str], rows: Collection[Row]) -> list[str]:
+    """The names of policies, from them or from their options: `ttl_ms`, `ttl` and `--ttl` are one.
+
+    `backoff` is the three policies that it states. What is no name of any stays as it is.
+    """
+    known = {_word(row.flag): [row.name] for row in rows} | {row.name: [row.name] for row in rows}
+    known["backoff"] = [row.name for row in rows if row.name.startswith("retry_")]
+    return [name for text in texts for name in known.get(_word(text)) or [text]]
+
+
+def _word(text: str) -> str:
+    return text.partition("/")[0].removeprefix("--").replace("-", "_")
 
 
 def paths(texts: Iterable[str]) -> dict[str, str]:

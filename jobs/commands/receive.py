@@ -74,7 +74,6 @@ def line(delivery: Delivery) -> str:
 
 def as_json(delivery: Delivery) -> str:
     """The same for scripts."""
-    late_s = delivery.late_s
     return json_line(
         record(
             topic=delivery.topic,
@@ -88,8 +87,13 @@ def as_json(delivery: Delivery) -> str:
             deliver_at=delivery.deliver_at,
             due_time=delivery.due_time,
             visible_at=delivery.visible_at,
-            late_ms=None if late_s is None else round(late_s * 1_000),
+            late_ms=_ms(delivery.late_s),
+            since_deliver_at_ms=_ms(delivery.since_deliver_at_s),
             redelivery_count=delivery.redelivery_count,
             payload=delivery.payload,
         )
     )
+
+
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1_000)

@@ -145,4 +145,4 @@ _READERS: dict[str, Callable[[SparkSession, str], DataFrame]] = {
 
 def as_json(done: Counts, course: ReplayClock, took: float) -> str:
     """The end of a replay for scripts."""
-    return json_line({**asdict(done), "instants": len(course), "seconds": round(took, 1)})
+    return json_line({**asdict(done), "instants": len(course), "took_s": round(took, 1)})

@@ -10,7 +10,7 @@ from pathlib import Path
 from jobs.commands.durations import UNITS_MS
 from jobs.commands.jsonform import json_line, record
 from jobs.commands.times import spoken
-from pipeline.client.producing.inbox import Message, checker, drawn_name, partition_for, send
+from pipeline.client.producing.inbox import OutgoingMessage, checker, drawn_name, partition_for, send
 from pipeline.client.producing.limits import too_late
 from pipeline.client.subscribing.policysetting import topic_policies
 from pipeline.client.subscribing.topics import topic_partitions
@@ -33,13 +33,13 @@ class Outbox:
         sent: how many were sent, also when a later one failed.
     """
 
-    def __init__(self, root: str, form: Message) -> None:
+    def __init__(self, root: str, form: OutgoingMessage) -> None:
         self.producer_name, self.sent = drawn_name(), 0
         self._root, self._check = root, checker(root)
         self._form, self._policies = replace(form, producer_name=self.producer_name), _policies_of(root, form.topic)
         self._topics = topic_partitions(root, form.topic)
-        self._first: Message | None = None
-        self._gathered, self._bytes = list[Message](), 0
+        self._first: OutgoingMessage | None = None
+        self._gathered, self._bytes = list[OutgoingMessage](), 0
 
     def take(self, payload: bytes, read_at: datetime) -> None:
         """Gather a message that was read at a time.
@@ -57,7 +57,7 @@ class Outbox:
         self._gathered.append(message)
         self._bytes += len(payload)
 
-    def _check_delay(self, message: Message) -> None:
+    def _check_delay(self, message: OutgoingMessage) -> None:
         """Refuse what ingest would: the policies of the topic count for it, too."""
         delay_ms, most = message.deliver_after_ms or message.delay_ms, self._policies.max_delay_ms
         if most is not None and delay_ms > most:
@@ -65,7 +65,7 @@ class Outbox:
 
     def times(self) -> Iterator[str]:
         """What was asked for, as it was understood, and when a single message comes."""
-        after_ms, at = self._form.deliver_after_ms, self._form.deliver_at
+        after_ms, at = self._form.deliver_after_ms, self._form.deliver_time
         due = self._due()
         if after_ms is not None:
             yield f"to come after {spell(after_ms) if after_ms >= UNITS_MS['s'] else f'{after_ms}ms'}"
@@ -77,7 +77,7 @@ class Outbox:
 
     def record(self) -> dict[str, object]:
         """The same for scripts."""
-        times = {"deliver_at": self._form.deliver_at, "due_time": self._due()}
+        times = {"deliver_at": self._form.deliver_time, "due_time": self._due()}
         return record(**{name: each for name, each in times.items() if each is not None})
 
     def _due(self) -> datetime | None:
@@ -138,7 +138,7 @@ def summary(outbox: Outbox, heard: Sequence[str], *, as_json: bool) -> str:
     """How many were sent, their ids, when they come, if a time was asked for, and for which subscriptions."""
     ids = [f"{outbox.producer_name}:{number}" for number in sorted({0, outbox.sent - 1}) if number >= 0]
     if as_json:
-        return json_line({"sent": outbox.sent, "message_ids": ids, "subscriptions": heard} | outbox.record())
+        return json_line({"sent": outbox.sent, "message_ids": ids, "subscription_names": heard} | outbox.record())
     sent = f"{outbox.sent} sent{' as ' if ids else ''}{' to '.join(ids)}"
     names = [printable(each) for each in heard[:_NAMED]]
     names += [f"{len(heard) - _NAMED:,} more"] if len(heard) > _NAMED else []
@@ -152,12 +152,12 @@ def _policies_of(root: str, topic: str) -> TopicPolicies:
     return TopicPolicies()
 
 
-def _due(message: Message, policies: TopicPolicies) -> datetime | None:
+def _due(message: OutgoingMessage, policies: TopicPolicies) -> datetime | None:
     """When ingest lets a message be due; None: at once, or rounded as the topic asks for."""
     if policies.precision != TopicPolicies().precision or message.publish_time is None:
         return None
     fixed = policies.fixed_delay_ms
     delays = [fixed] if fixed is not None else [message.deliver_after_ms, policies.min_delay_ms]
     times = [message.publish_time + timedelta(milliseconds=each) for each in delays if each is not None]
-    times += [message.deliver_at] if fixed is None and message.deliver_at is not None else []
+    times += [message.deliver_time] if fixed is None and message.deliver_time is not None else []
     return max(message.publish_time, *times) if times else None

@@ -1,9 +1,8 @@
 """`delayline sinks`: how far the sinks of a warehouse are, as text or JSON."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 
-from jobs.commands.jsonform import json_line
+from jobs.commands.jsonform import json_line, record
 from pipeline.config.printed import printable
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import open_table, path_of
@@ -34,14 +33,28 @@ def report(root: str) -> Iterator[str]:
     for place, behind, late in found:
         name = printable(f"{place.topic}/{place.subscription}")
         how = "publishing" if place.error is None else f"stands still: {printable(place.error)}"
-        yield f"{name}  published {place.published:,}  versions behind {behind:,}  late {_seconds(late)}  {how}"
+        yield f"{name}  published {place.published:,}  versions behind {behind:,}  behind by {_seconds(late)}  {how}"
 
 
 def as_json(root: str) -> str:
     """The same for scripts."""
-    return json_line(
-        [{**asdict(place), "versions_behind": behind, "late_s": late} for place, behind, late in noted(root)]
-    )
+    return json_line([_record(*each) for each in noted(root)])
+
+
+def _record(place: SinkPlace, behind: int, late: float | None) -> dict[str, object]:
+    return record(
+        topic=place.topic,
+        subscription=place.subscription,
+        sink=place.sink,
+        sink_after=place.after,
+        begun=place.begun,
+        version=place.version,
+        rows=place.rows,
+        turn=place.turn,
+        versions_behind=behind,
+        behind_ms=None if late is None else round(late * 1_000),
+        error=place.error,
+    ) | {"published": place.published}
 
 
 def _seconds(late: float | None) -> str:

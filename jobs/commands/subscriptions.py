@@ -6,11 +6,11 @@ from itertools import groupby
 from jobs.commands.columns import in_columns
 from jobs.commands.jsonform import json_line, record
 from pipeline.client.insight.pending import Backlog, Pending
-from pipeline.client.insight.standing import Standing
+from pipeline.client.insight.standing import Leased, Standing
 from pipeline.config.printed import printable
 from pipeline.config.spelling import iso_text, spell
 
-_HEADS = ("SUBSCRIPTION", "TYPE", "ACK", "BACKLOG", "OUTSTANDING", "WAITING", "OLDEST", "CONSUMERS", "HELD")
+_HEADS = ("SUBSCRIPTION", "TYPE", "ACK", "PENDING", "OUTSTANDING", "WAITING", "OLDEST", "CONSUMERS", "HELD")
 _CONSUMERS = ("SUBSCRIPTION", "CONSUMER", "SLOTS", "LEASE")
 
 
@@ -48,7 +48,11 @@ def consumers(found: Sequence[Standing], settled_ms: int | None) -> Iterator[str
 
 def consumers_json(found: Sequence[Standing], settled_ms: int | None) -> str:
     """The same for scripts."""
-    shared = [{**_named(each), "slots": each.slots, "consumers": each.consumers} for each in found if each.slots]
+    shared = [
+        {**_named(each), "slots": each.slots, "consumers": list(map(_consumer, each.consumers))}
+        for each in found
+        if each.slots
+    ]
     return json_line(record(settled_ms=settled_ms, subscriptions=shared))
 
 
@@ -69,16 +73,26 @@ def _fields(each: Standing, backlog: Mapping[tuple[str, str], Backlog]) -> dict[
     return _named(each) | record(
         type=line.type,
         ack=line.policies.ack,
-        backlog=waits.count,
+        pending=waits.count,
         outstanding=each.outstanding,
         waiting=each.waiting,
         oldest=each.oldest,
         oldest_due=each.oldest_due,
-        consumers=len(each.consumers),
+        consumer_count=len(each.consumers),
         held=waits.held,
         paused=waits.paused,
-        held_ms=waits.held_ms,
+        held_for_ms=waits.held_ms,
         guard_error=waits.guard_error,
+    )
+
+
+def _consumer(each: Leased) -> dict[str, object]:
+    return record(
+        consumer=each.consumer,
+        session=each.session,
+        priority_level=each.priority,
+        lease_ms=each.lease_ms,
+        slot_numbers=each.slots,
     )
 
 

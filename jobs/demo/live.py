@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from jobs.commands.receive import line
 from jobs.commands.run import StageFailed
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.client.tables.deliveries import Deliveries, Delivery
 from pipeline.config.options import Options
@@ -44,8 +44,8 @@ def play(spark: SparkSession, root: str, echo: Callable[[str], None]) -> list[De
         stop_all(running)
 
 
-def _message(delay_s: int, text: str) -> Message:
-    return Message(TOPIC, text.encode(), datetime.now(UTC), deliver_after_ms=1_000 * delay_s)
+def _message(delay_s: int, text: str) -> OutgoingMessage:
+    return OutgoingMessage(TOPIC, text.encode(), datetime.now(UTC), deliver_after_ms=1_000 * delay_s)
 
 
 def _shown(delivery: Delivery, echo: Callable[[str], None]) -> Delivery:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from jobs.commands.run import StageFailed
 from jobs.demo import worker
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import Options
 from pipeline.config.paths import python_environment
@@ -84,7 +84,11 @@ def play(spark: SparkSession, root: str, echo: Callable[[str], None]) -> Verdict
         with _working(root, "first", echo) as first, _working(root, "second", echo) as second:
             echo(f"Two workers; {ORDERS} orders, due at once and within three seconds. Some fail.")
             send(
-                root, [Message(TOPIC, each.encode(), deliver_after_ms=n % 4 * 1_000) for n, each in enumerate(texts())]
+                root,
+                [
+                    OutgoingMessage(TOPIC, each.encode(), deliver_after_ms=n % 4 * 1_000)
+                    for n, each in enumerate(texts())
+                ],
             )
             _until(lambda: second.said >= BEFORE_KILL, running)
             second.process.kill()
@@ -95,8 +99,8 @@ def play(spark: SparkSession, root: str, echo: Callable[[str], None]) -> Verdict
         stop_all(running)
 
 
-def _order(number: int, text: str) -> Message:
-    return Message(TOPIC, text.encode(), deliver_after_ms=number % 4 * 1_000)
+def _order(number: int, text: str) -> OutgoingMessage:
+    return OutgoingMessage(TOPIC, text.encode(), deliver_after_ms=number % 4 * 1_000)
 
 
 def verdict(root: str) -> Verdict:

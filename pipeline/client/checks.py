@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Self
 
@@ -30,12 +30,14 @@ from pipeline.storage.texts import MAX_NAME_BYTES
 from pipeline.subscriptions.policies import LONGEST_MS
 from pipeline.subscriptions.topicnames import plain_topic
 from schemas import DELIVERIES
+from state.buckets import MAX_TIME
 from state.runs import MAX_ENTRY, MAX_LEDGER
 
 _DELIVERED = arrow_schema(DELIVERIES.columns)
 MOST = (1 << 63) - 1
 """The largest number that a column of longs holds."""
-_US = timedelta(microseconds=1)
+EPOCH, _US = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+TIMES = "a time with its time zone, or ms since 1970"
 
 
 def root_of(url: object) -> str:
@@ -96,6 +98,21 @@ def check_limit(option: str, value: object, low: int = 0) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= MOST:
         raise InvalidConfiguration(option, value, f"it must be a whole number in {low}..{MOST}")
     return value
+
+
+def time_us(field: str, value: object) -> int:
+    """A time in microseconds since 1970, from a `datetime` with its time zone, or from ms since 1970.
+
+    Raises:
+        BadValue: it is neither, or no clock shows it.
+    """
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise BadValue(field, value.isoformat(), TIMES)
+        return (value - EPOCH) // _US
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TIME:
+        raise BadValue(field, value, TIMES)
+    return value * 1_000
 
 
 def span_ms(span: timedelta) -> int:

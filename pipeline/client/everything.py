@@ -57,8 +57,7 @@ from pipeline.client.insight.pendingrows import pending_rows
 from pipeline.client.insight.topics import TopicState, topics
 from pipeline.client.insight.trace import MessageState, Trace, trace
 from pipeline.client.message import Message, MessageId
-from pipeline.client.producing.inbox import Message as OutgoingMessage
-from pipeline.client.producing.inbox import send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.producing.producer import Producer
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
 from pipeline.client.subscribing.topics import create_partitioned_topic

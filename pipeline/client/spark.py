@@ -16,6 +16,7 @@ from pipeline.client.commanding.commands import Command, HowGiven
 from pipeline.client.consuming import acknowledgingrows
 from pipeline.client.consuming.acknowledgingrows import SETTLED_BY
 from pipeline.client.options import spelled_out
+from pipeline.config.extras import need
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,8 +33,10 @@ def session(root: str = "", *, app: str = "delayline", settings: Mapping[str, st
         settings: further settings of Spark, which win over these.
 
     Raises:
-        ModuleNotFoundError: Spark is not installed: `pip install 'delayline[spark]'`.
+        ExtraMissing: Spark is not installed, a `ModuleNotFoundError` with one line: `pip install 'delayline[spark]'`.
     """
+    need("spark", only="pyspark")
+    need("spark", only="delta")
     from pipeline.config.session import program_session  # noqa: PLC0415 - clients work without Spark
 
     return program_session(app, root, extra=settings)
@@ -109,7 +112,13 @@ def cancel(messages: Rows, root: str, topic: str, subscription: str | None = Non
 
 @spelled_out(HowGiven)
 def reschedule(
-    messages: Rows, root: str, topic: str, subscription: str | None = None, *, to: datetime, **how: Unpack[HowGiven]
+    messages: Rows,
+    root: str,
+    topic: str,
+    subscription: str | None = None,
+    *,
+    to: datetime | int,
+    **how: Unpack[HowGiven],
 ) -> Command:
     """Give messages that Spark has chosen another due time, as `cancel` cancels them.
 
@@ -118,7 +127,7 @@ def reschedule(
         root: the same.
         topic: the same.
         subscription: the same.
-        to: when they are due, with a time zone.
+        to: when they are due; with its time zone, or ms since 1970.
         **how: see `HowGiven`.
 
     Raises:

@@ -1,8 +1,9 @@
-"""What may be chosen: settings, sizes, profiles, the Spark session, names of stages, errors, paths, and time."""
+"""What may be chosen: settings, sizes, profiles, the Spark session, stages, errors, extras, paths, and time."""
 
 __all__ = [
     "deltaspark",
     "errors",
+    "extras",
     "jvm",
     "lazyspark",
     "options",

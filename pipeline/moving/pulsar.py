@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 from pipeline.brokers.pulsar import Admin, Cursor, Position, connected, package, time_of
-from pipeline.client.producing.inbox import Message, rows_of_messages
+from pipeline.client.producing.inbox import OutgoingMessage, rows_of_messages
 from pipeline.config.errors import BrokerRefused
 from pipeline.config.wallclock import wall_ms
 from pipeline.moving.places import ImportPlace, Wanted, position_of, sequence
@@ -38,7 +38,7 @@ class Taken:
 
     Attributes:
         partition: the topic, or the partition of it.
-        backlog: messages that the subscription had not acknowledged when it began, as the broker counts them.
+        unacknowledged: messages that the subscription had not acknowledged when it began, as the broker counts them.
         examined: how many were looked at.
         taken: how many are in `inbox` now, or would be.
         before: how many an earlier run has taken or left.
@@ -49,7 +49,7 @@ class Taken:
     """
 
     partition: str
-    backlog: int
+    unacknowledged: int
     examined: int = 0
     taken: int = 0
     before: int = 0
@@ -203,7 +203,7 @@ def place_of(message: Any) -> Position:  # noqa: ANN401 - of the client
     return found.ledger_id(), found.entry_id()
 
 
-def message_of(message: Any, topic: str, due_ms: int) -> Message:  # noqa: ANN401 - of the client
+def message_of(message: Any, topic: str, due_ms: int) -> OutgoingMessage:  # noqa: ANN401 - of the client
     """Key, properties, payload and times; what `inbox` has no column for is among the properties.
 
     Args:
@@ -216,7 +216,7 @@ def message_of(message: Any, topic: str, due_ms: int) -> Message:  # noqa: ANN40
         properties[ORDERING_KEY] = message.ordering_key()
     if message.event_timestamp():
         properties[EVENT_TIME] = str(message.event_timestamp())
-    return Message(
+    return OutgoingMessage(
         topic,
         message.data(),
         publish_time=time_of(message.publish_timestamp()),

@@ -220,6 +220,6 @@ def test_each_minute_comes_as_it_was_foretold(script: Drawn) -> None:
             assert found.delivered.tolist() == counts
             assert np.abs(found.late_ms - latest).max() <= tick
             expired = world.left_out()[name] - world.expired[name]
-            assert before[name].expired.sum() <= expired <= found.expired.sum() + found.overdue[-1]
+            assert before[name].expired.sum() <= expired <= found.expired.sum() + found.overdue_at_end[-1]
     finally:
         rmtree(Path(folder))

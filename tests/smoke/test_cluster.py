@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from tests.support.cluster import Site, Stream, early, site
 from tests.support.jobs import PATIENCE_S, Process, delivered, said, until, words_of_ours
@@ -49,7 +49,7 @@ def test_a_submitted_job_delivers_in_order_and_ends_well_on_a_signal(tmp_path: P
     with two.submitted(warehouse, folder, **{STORES: "3"}) as job:
         until((warehouse / "_checkpoints/dispatch/offsets").exists, job, folder)
         subscribe(str(warehouse), Subscription("t", "s", start="earliest", tick_ms=1))
-        send(str(warehouse), [Message("t", b"%d" % i, deliver_after_ms=1_000 * (2 - i)) for i in range(3)])
+        send(str(warehouse), [OutgoingMessage("t", b"%d" % i, deliver_after_ms=1_000 * (2 - i)) for i in range(3)])
         until(all_there, job, folder)
         assert len(two.cluster.executors) == 2
         job.send_signal(signal.SIGTERM)

@@ -18,7 +18,7 @@ from jobs.commands import run
 from jobs.commands.profiles import profile_from
 from jobs.commands.spark import session
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing import subscriptions
 from pipeline.config.session import Machine
 from pipeline.delta.deltars import open_table, path_of
@@ -64,7 +64,7 @@ def test_a_version_is_added_only_where_none_is(spark: SparkSession) -> None:
     create_all(root)
     log, path = TableLog(spark, path_of(root, INBOX)), path_of(root, INBOX)
     assert log.head().version == 0
-    send(root, [Message("t", b"kept")])
+    send(root, [OutgoingMessage("t", b"kept")])
     assert not log.add(1, ['{"commitInfo":{"operation":"ours"}}'])
     assert DeltaTable(path).to_pyarrow_table()["payload"].to_pylist() == [b"kept"]
     assert log.add(2, ['{"commitInfo":{"operation":"ours"}}'])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.policies import Policies
@@ -65,7 +65,7 @@ class Shop:
         fresh = [f"{kinds[number % len(kinds)]}-{len(self.sent) + number}" for number in range(EACH)]
         delays = (None, 500, 2_000)
         delayed = zip(fresh, (delays[number % 3] for number in range(EACH)), strict=True)
-        send(self.root, [Message(TOPIC, text.encode(), deliver_after_ms=after) for text, after in delayed])
+        send(self.root, [OutgoingMessage(TOPIC, text.encode(), deliver_after_ms=after) for text, after in delayed])
         self.sent += fresh
 
     def kill(self, name: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from tests.support.jobs import PATIENCE_S, delivered, said, until
 from tests.support.modules import ROOT
@@ -69,9 +69,9 @@ def test_a_disk_that_fills_up_under_the_stages_stops_them_with_one_line(
     subscribe(str(root), Subscription("t", "s", tick_ms=1))
     with service([*RUN, str(root)], log) as job:
         until(lambda: "Running on" in said(log), job, log)
-        send(str(root), [Message("t", b"%d" % n, deliver_after_ms=300 * n) for n in range(100)])
+        send(str(root), [OutgoingMessage("t", b"%d" % n, deliver_after_ms=300 * n) for n in range(100)])
         until(lambda: len(delivered(root)) > 0, job, log)
-        send(str(root), [Message("t", b"%d" % n) for n in range(100, 200)])
+        send(str(root), [OutgoingMessage("t", b"%d" % n) for n in range(100, 200)])
         fill(disk, margin)
         failed_with_one_line(log, job.wait(timeout=PATIENCE_S), disk, "full")
     refused = tmp_path / "refused"
@@ -93,7 +93,7 @@ def test_a_disk_that_is_read_only_is_refused_with_one_line(disk: Path, tmp_path:
     root, refused = disk / "warehouse", tmp_path / "refused"
     create_all(str(root))
     subscribe(str(root), Subscription("t", "s", tick_ms=1))
-    send(str(root), [Message("t", b"%d" % n) for n in range(10)])
+    send(str(root), [OutgoingMessage("t", b"%d" % n) for n in range(10)])
     remount(disk, "ro")
     with service([*RUN, str(root)], refused) as job:
         failed_with_one_line(refused, job.wait(timeout=PATIENCE_S), disk, "read-only")

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from benchmarks.live import profile_text
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.stages import STAGES
 from schemas import DELIVERIES, PUBLICATIONS, TABLES
@@ -32,7 +32,7 @@ def test_a_process_for_each_stage_delivers_and_one_command_stops_them_all(tmp_pa
         jobs = [stack.enter_context(started(main(stage, warehouse), tmp_path / stage, **HERE)) for stage in STAGES]
         for stage, job in zip(STAGES, jobs, strict=True):
             until((warehouse / "_checkpoints" / stage / "offsets").exists, job, tmp_path / stage)
-        send(str(warehouse), [Message("t", b"%d" % i, deliver_after_ms=1_000 * (2 - i)) for i in range(3)])
+        send(str(warehouse), [OutgoingMessage("t", b"%d" % i, deliver_after_ms=1_000 * (2 - i)) for i in range(3)])
         until(lambda: len(delivered(warehouse)) >= 3, jobs[-1], tmp_path / STAGES[-1])
         command = [sys.executable, "-m", "jobs.cli", "stop", "--warehouse", str(warehouse)]
         subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603 - our own command
@@ -74,7 +74,7 @@ def test_stages_rebuilt_by_command_go_on_under_the_live_clock(tmp_path: Path) ->
     subscribe(root, Subscription("t", "s", tick_ms=1))
     with started(main("deliver", warehouse), first, **HERE) as job:
         until((warehouse / "_checkpoints/dispatch/offsets").exists, job, first)
-        send(root, [Message("t", b"now"), Message("t", b"pending", deliver_after_ms=45_000)])
+        send(root, [OutgoingMessage("t", b"now"), OutgoingMessage("t", b"pending", deliver_after_ms=45_000)])
         until(lambda: delivered(warehouse) == ["now"], job, first)
         job.send_signal(signal.SIGTERM)
         assert job.wait(timeout=PATIENCE_S) == 0, said(first)
@@ -86,7 +86,7 @@ def test_stages_rebuilt_by_command_go_on_under_the_live_clock(tmp_path: Path) ->
     for stage in STAGES:
         assert f"stage {stage} goes on" in rebuilt(stage, warehouse, tmp_path / stage)
     with started(main("deliver", warehouse, other_settings(tmp_path)), last, **HERE) as job:
-        send(root, [Message("t", b"after", deliver_after_ms=500)])
+        send(root, [OutgoingMessage("t", b"after", deliver_after_ms=500)])
         until(lambda: len(delivered(warehouse)) >= 3, job, last)
         job.send_signal(signal.SIGTERM)
         assert job.wait(timeout=PATIENCE_S) == 0, said(last)

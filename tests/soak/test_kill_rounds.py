@@ -21,7 +21,7 @@ from pipeline.client.commanding.inforce import in_force
 from pipeline.client.commanding.outcomes import outcomes
 from pipeline.client.create import create_all
 from pipeline.client.insight.pending import pending
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import DAY_MS, HOUR_MS
 from pipeline.delta.deltars import open_table, path_of
@@ -376,8 +376,8 @@ def test_killed_on_the_live_clock_nothing_is_lost_twice_or_early(
     assert 0 < express < len(late)
 
 
-def _message(payload: bytes, now: datetime, ms: int) -> Message:
-    return Message("t", payload, now, deliver_after_ms=ms, key=payload.decode())
+def _message(payload: bytes, now: datetime, ms: int) -> OutgoingMessage:
+    return OutgoingMessage("t", payload, now, deliver_after_ms=ms, key=payload.decode())
 
 
 def _waits(root: str) -> bool:

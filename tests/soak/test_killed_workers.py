@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.support.processes import tree
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from tests.support.jobs import delivered, said, until
 from tests.support.services import RUN, ended_well, service
@@ -37,7 +37,9 @@ def test_killed_workers_are_replaced(tmp_path: Path) -> None:
     with service([*RUN, root], log) as job:
         until(lambda: "Running on" in said(log), job, log)
         for sent in range(0, 500, 100):
-            send(root, [Message("t", b"%d" % number, deliver_after_ms=500) for number in range(sent, sent + 100)])
+            send(
+                root, [OutgoingMessage("t", b"%d" % number, deliver_after_ms=500) for number in range(sent, sent + 100)]
+            )
             until(lambda: len(delivered(warehouse)) > 0, job, log)
             kill_all(job.pid, WORKER)
         until(lambda: len(delivered(warehouse)) >= 500, job, log)

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from benchmarks.support.processes import memory
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from tests.support.jobs import module
 from tests.support.modules import ROOT
@@ -45,8 +45,11 @@ def test_a_file_of_the_largest_payloads_is_delivered_in_bounded_memory(
     create_all(root)
     subscribe(root, Subscription("t", "s"))
     drawn = random.Random(count)  # noqa: S311 - not a secret
-    send(root, [Message("t", payload(n), key=str(n), deliver_after_ms=drawn.randrange(3_000)) for n in range(count)])
-    send(root, [Message("t", b"small", key="neighbour")])
+    send(
+        root,
+        [OutgoingMessage("t", payload(n), key=str(n), deliver_after_ms=drawn.randrange(3_000)) for n in range(count)],
+    )
+    send(root, [OutgoingMessage("t", b"small", key="neighbour")])
     with (tmp_path / "log").open("w") as log:
         job = subprocess.Popen(module("cli", "run", "-w", root), cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)  # noqa: S603
     begun, most = time.monotonic(), dict[str, int]()

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.client.tables.deliveries import Deliveries
 from tests.support.modules import ROOT
@@ -51,7 +51,7 @@ class Processes:
             assert self.service.poll() is None, self.log.read_text()
             time.sleep(0.2)
         self.sent.append(b"%d" % len(self.sent))
-        send(words[words.index("--warehouse") + 1], [Message("t", self.sent[-1])])
+        send(words[words.index("--warehouse") + 1], [OutgoingMessage("t", self.sent[-1])])
         return 0
 
 

@@ -20,7 +20,7 @@ pytest.importorskip("moto", reason="the store needs requirements/all.lock")
 
 from benchmarks.support.s3 import variables
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing import subscriptions
 from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config import s3
@@ -130,7 +130,7 @@ def test_of_two_jobs_on_one_bucket_one_is_refused_and_nothing_comes_twice(tmp_pa
         end = time.monotonic() + jobs.PATIENCE_S
         while all(job.poll() is None for job in both):
             assert time.monotonic() < end, "both go on"
-            send(call.root, [Message("t", b"%d" % sent, deliver_after_ms=sent % 7 * 1_000)])
+            send(call.root, [OutgoingMessage("t", b"%d" % sent, deliver_after_ms=sent % 7 * 1_000)])
             sent += 1
         assert any(word in jobs.said(tmp_path / name) for name in names for word in REFUSALS)
         call("stop")
@@ -161,7 +161,7 @@ class Producer:
                 return
             payload = b"%d" % number
             try:
-                send(self.root, [Message("t", payload, deliver_after_ms=number % 11 * 1_000)])
+                send(self.root, [OutgoingMessage("t", payload, deliver_after_ms=number % 11 * 1_000)])
             except Exception:  # noqa: BLE001 - whatever it is, nobody said that it was taken
                 self.unsure.append(payload)
             else:
@@ -210,7 +210,9 @@ def test_a_replay_reads_and_writes_a_bucket(tmp_path: Path) -> None:
     for each in (source, root):
         create_all(each)
     subscriptions.subscribe(root, subscriptions.Subscription("t", "s", start="earliest", tick_ms=1))
-    send(source, [Message("t", b"%d" % hour, noon, deliver_at=noon + timedelta(hours=hour)) for hour in range(3)])
+    send(
+        source, [OutgoingMessage("t", b"%d" % hour, noon, deliver_at=noon + timedelta(hours=hour)) for hour in range(3)]
+    )
     course = ["--from", "2026-01-01T12:00", "--to", "2026-01-01T15:00", "--step", "1h"]
     command = jobs.module("cli", "replay", "--warehouse", root, "--input", f"{source}/inbox", *course)
     with jobs.started(command, tmp_path / "replay", PYTHONPATH=str(ROOT)) as job:

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.support.processes import tree
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from tests.support.jobs import PATIENCE_S, delivered, said, signal_all, until
 from tests.support.modules import ROOT
@@ -49,10 +49,12 @@ def test_a_signal_to_every_process_under_load_is_a_clean_stop(
     with service([*RUN, str(warehouse)], log) as job:
         until(lambda: "Running on" in said(log), job, log)
         for _ in range(10):
-            send(str(warehouse), [Message("t", b"%d" % n, deliver_after_ms=500) for n in range(sent, sent + 100)])
+            send(
+                str(warehouse), [OutgoingMessage("t", b"%d" % n, deliver_after_ms=500) for n in range(sent, sent + 100)]
+            )
             sent += 100
         until(lambda: len(delivered(warehouse)) > 0, job, log)
-        send(str(warehouse), [Message("t", b"%d" % n, deliver_after_ms=n) for n in range(sent, sent + 100)])
+        send(str(warehouse), [OutgoingMessage("t", b"%d" % n, deliver_after_ms=n) for n in range(sent, sent + 100)])
         sent += 100
         everyone = [int(folder.name) for folder in tree(job.pid)]
         deliver(job.pid, number)
@@ -111,7 +113,7 @@ def test_what_nohup_protects_goes_on_when_the_terminal_closes(warehouse: Path, t
     with service(["nohup", *RUN, str(warehouse)], log) as job:
         until(lambda: "Running on" in said(log), job, log)
         signal_all(job.pid, signal.SIGHUP)
-        send(str(warehouse), [Message("t", b"after")])
+        send(str(warehouse), [OutgoingMessage("t", b"after")])
         until(lambda: delivered(warehouse) == ["after"], job, log)
         to_group(job.pid, signal.SIGTERM)
         ended_well(job, log)

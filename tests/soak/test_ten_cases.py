@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.public import Client, ConsumerType, Deliveries, Timeout
 from pipeline.delta.deltars import path_of
 from pipeline.storage.arrays import arrow_schema
@@ -151,7 +151,7 @@ def test_a_delay_that_has_passed_given_to_a_nack(job: Job) -> None:
     """It is none: each message comes again at once, and at last it is a dead letter."""
     words = ("--ack", "--backoff", "1s:1:1s", "--max-redeliveries", "2", "--start", "earliest")
     job.command("subscribe", "-t", "late", "-s", "s", *words)
-    send(job.root, [Message("late", b"%d" % number) for number in range(9)])
+    send(job.root, [OutgoingMessage("late", b"%d" % number) for number in range(9)])
     draw = random.Random(3)  # noqa: S311 - seeded
     got = received(
         job.root, "late", "s", lambda each, message: each.negative_acknowledge(message, draw.choice((-5_000, -1, 0)))
@@ -184,7 +184,7 @@ def test_an_append_with_the_txn_of_settle(job: Job) -> None:
     row = arrow_schema(INBOX.columns).empty_table()
     how = CommitProperties(app_transactions=[Transaction("delayline-settle", 2**60)])
     write_deltalake(path_of(job.root, INBOX), row, mode="append", schema_mode="merge", commit_properties=how)
-    send(job.root, [Message("txn", b"%d" % number) for number in range(6)])
+    send(job.root, [OutgoingMessage("txn", b"%d" % number) for number in range(6)])
     received(job.root, "txn", "s", lambda consumer, message: consumer.negative_acknowledge(message), quiet_ms=8_000)
     job.until(lambda: len(letters(job, "txn-s-DLQ")) >= 6)
     assert sorted(letters(job, "txn-s-DLQ")) == [b"%d" % number for number in range(6)]
@@ -198,7 +198,7 @@ def test_two_active_lines_of_one_subscription(job: Job) -> None:
     result = subprocess.run([*COMMAND, "doctor", "-w", job.root, "--json"], cwd=ROOT, capture_output=True, check=False)  # noqa: S603
     assert b"two_lines" in result.stdout
     sent = [b"%d" % number for number in range(10)]
-    send(job.root, [Message("two", each) for each in sent])
+    send(job.root, [OutgoingMessage("two", each) for each in sent])
     got = received(job.root, "two", "s", lambda consumer, message: consumer.acknowledge(message), quiet_ms=8_000)
     assert sorted(got) == sent
     job.command("unsubscribe", "-t", "two", "-s", "s")
@@ -210,7 +210,10 @@ def test_a_rate_after_a_rest(job: Job) -> None:
     job.command("policy", "set", "-t", "rate", "-s", "s", "--max-rate", "10")
     time.sleep(20.0)
     due = int(time.time() * 1_000) + 4_000
-    send(job.root, [Message("rate", b"x", deliver_at=datetime.fromtimestamp(due / 1_000, UTC)) for _ in range(200)])
+    send(
+        job.root,
+        [OutgoingMessage("rate", b"x", deliver_at=datetime.fromtimestamp(due / 1_000, UTC)) for _ in range(200)],
+    )
     for second in (6.0, 9.0, 12.0):
         time.sleep(max(0.0, due / 1_000 + second - time.time()))
         assert 0 < len(job.payloads("rate", "s")) <= 10 * (time.time() - due / 1_000 + 2.0)

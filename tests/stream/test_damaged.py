@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE
 from pipeline.delta.deltars import open_table, path_of
 from schemas import DELIVERIES, INBOX, REDELIVERY, SEGMENTS, Table
@@ -111,7 +111,7 @@ def replaced(world: World) -> None:
     create_all(other)
     move(path_of(other, INBOX), inbox)
     for _ in range(last + 1):
-        send(world.warehouse.root, [Message("nobody", b"")])
+        send(world.warehouse.root, [OutgoingMessage("nobody", b"")])
 
 
 def refuses(instant: int) -> Step:

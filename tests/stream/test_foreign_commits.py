@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.config.errors import InboxColumn
 from pipeline.delta.deltars import open_table
 from pipeline.service.process import restart_if_possible
@@ -159,7 +159,7 @@ def widened(topic: str) -> list[Step]:
         world.drain()
 
     def sent(world: World) -> None:
-        send(world.warehouse.root, [Message(topic, b"c", at(world.instant))])
+        send(world.warehouse.root, [OutgoingMessage(topic, b"c", at(world.instant))])
         assert open_table(world.warehouse.root, INBOX).schema().to_arrow().names[-2:] == ["instant", "arrival_file"]
 
     return [

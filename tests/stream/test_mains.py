@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 
 from jobs import main
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.config.threads import beside
 from pipeline.service.stopfile import StopFile
 from schemas import INBOX
@@ -56,7 +56,7 @@ def test_a_stop_file_ends_a_stage_well_and_a_lost_version_ends_it_with_the_reaso
     warehouse = tmp_path / "warehouse"
     assert ingest(warehouse, StopFile(str(warehouse)).ask) == main.STOPPED
     assert "delayline: " not in capsys.readouterr().err
-    send(str(warehouse), [Message("t", b"")])
+    send(str(warehouse), [OutgoingMessage("t", b"")])
     assert ingest(warehouse, lambda: lose_the_content_of_a_version(warehouse / INBOX.name)) == main.FAILED
     (reason,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("delayline: ")]
     assert reason.startswith("delayline: stage ingest: ")

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.client.insight.pending import pending
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing import subscriptions
 from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config.stages import SCHEDULE
@@ -55,7 +55,10 @@ def send_one_each(after_ms: int) -> Step:
         payload = str(after_ms).encode()
         send(
             world.warehouse.root,
-            [Message(name, payload, at(world.instant), name, PROPERTIES, deliver_after_ms=after_ms) for name in NAMES],
+            [
+                OutgoingMessage(name, payload, at(world.instant), name, PROPERTIES, deliver_after_ms=after_ms)
+                for name in NAMES
+            ],
         )
 
     return check(step)

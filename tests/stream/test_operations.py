@@ -14,7 +14,7 @@ from jobs import maintain
 from jobs.commands import profiles
 from jobs.commands import run as running
 from jobs.commands import spark as sessions
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config.profiles import Profile, read_profile
@@ -63,7 +63,7 @@ class InThisProcess:
     def serve(self, stages: list[Stage], *_: object) -> None:
         """Send a message, let all stages do what there is to do, and stop them."""
         self.instant += 60_000
-        send(self.root, [Message("t", f"at {self.instant}".encode(), at(self.instant))])
+        send(self.root, [OutgoingMessage("t", f"at {self.instant}".encode(), at(self.instant))])
         try:
             reach(stages, Warehouse(self.root, self.spark), self.instant)
         finally:

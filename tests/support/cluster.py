@@ -17,7 +17,7 @@ from threading import Event, Thread
 
 from benchmarks.support import standalone
 from benchmarks.support.way import appended
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from schemas import DELIVERIES
 from tests.support.alone import alone
 from tests.support.jobs import PROFILE, Process, started
@@ -151,7 +151,10 @@ class Stream:
         while not self._over.wait(PAUSE_S):
             numbers = range(self.sent, self.sent + SENT)
             delays = (drawn.randrange(LONGEST_MS) for _ in numbers)
-            send(str(self.warehouse), [Message("t", b"%d" % n, deliver_after_ms=ms) for n, ms in zip(numbers, delays)])  # noqa: B905 - delays have no end
+            send(
+                str(self.warehouse),
+                [OutgoingMessage("t", b"%d" % n, deliver_after_ms=ms) for n, ms in zip(numbers, delays, strict=False)],
+            )
             self.sent += SENT
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, write_deltalake
 
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import open_table, path_of, rows_of
 from pipeline.doctor.examine import examine
@@ -62,8 +62,8 @@ def healthy(root: str) -> None:
     create_all(root)
     for name in ("a", "b"):
         subscribe(root, Subscription("t", name, tick_ms=1))
-    send(root, [Message("t", b"")] * 3)
-    send(root, [Message("t", b"")] * 2)
+    send(root, [OutgoingMessage("t", b"")] * 3)
+    send(root, [OutgoingMessage("t", b"")] * 2)
     rows = [message_row(0, entry, due) for entry, due in enumerate(DUE)]
     parked = {**message_row(0, len(DUE), 10 * NOW), "parked": True}
     plan = {"now": NOW, "begin": [0, -1], "source": [3, -1], "registry": 2, "next_ledger": 1}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 from unittest.mock import patch
 
+import typer
 from typer import testing
 from typer.testing import CliRunner, Result
 
@@ -32,6 +33,18 @@ def invoke(words: Sequence[str], environment: Mapping[str, str] | None = None, s
         for line in result.stdout.splitlines():
             check(json.loads(line))
     return result
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Each command: its words, and what Typer knows of it."""
+
+    def below(command: Any, name: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - Typer's own types are private
+        for word, each in getattr(command, "commands", {}).items():
+            yield from below(each, f"{name} {word}")
+        if not hasattr(command, "commands"):
+            yield name.strip(), command
+
+    return below(typer.main.get_command(cli.app), "")
 
 
 def invoke_line(line: str) -> Result:

@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 from deltalake import DeltaTable
 
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.delta.deltars import open_table
 from schemas import DELIVERIES, INBOX, Table
 
@@ -61,7 +61,7 @@ class Race:
 
     def _send(self, name: str, number: int) -> None:
         payload = f"{name}{number}".encode()
-        send(self.root, [Message("t", payload)])
+        send(self.root, [OutgoingMessage("t", payload)])
         self.acknowledged.append(payload)
 
     def _guarded(self, work: Callable[[int], None], ended: Event) -> None:

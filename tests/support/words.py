@@ -9,18 +9,27 @@ from typing import Any
 
 from tests.support.modules import ROOT
 
-_ROW = re.compile(r"\| `([^`]+)` \| (\w+) \|")
+_ROW = re.compile(r"\| `([^`]+)` \| (\w+) \| (.*) \|")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _POSITION = re.compile(r"\d+:\d+")
-_OPEN = ("properties", "versions", "place", "policies")
+OPEN = ("count_by_subscription", "place", "policies", "properties", "versions")
 """Records whose names are somebody else's."""
 
 
 @cache
 def table(title: str) -> Mapping[str, str]:
     """The kinds of the words below a title of the page, by word."""
+    return {word: kind for word, kind, _ in _rows(title)}
+
+
+def meanings(title: str) -> Mapping[str, str]:
+    """What the words below a title of the page mean, by word."""
+    return {word: text for word, _, text in _rows(title)}
+
+
+def _rows(title: str) -> list[tuple[str, str, str]]:
     page = (ROOT / "docs" / "words.md").read_text(encoding="utf-8")
-    return dict(_ROW.findall(page.partition(f"## {title}\n")[2].partition("\n## ")[0]))
+    return _ROW.findall(page.partition(f"## {title}\n")[2].partition("\n## ")[0])
 
 
 def check(value: Any) -> None:  # noqa: ANN401 - what JSON can hold
@@ -37,14 +46,16 @@ def _check_named(name: str, value: Any) -> None:  # noqa: ANN401 - the same
     kinds = table("Names in JSON")
     kind = kinds.get(name.removesuffix("_base64"))
     assert kind is not None, f"docs/words.md lacks {name}"
-    if value is not None and isinstance(value, str | int | float):
+    if value is not None:
         assert _is_of(kind, name, value), f"{name} is a {kind} by docs/words.md: {value!r}"
-    if isinstance(value, list) or (isinstance(value, Mapping) and name not in (*_OPEN, "subscriptions")):
+    if name not in OPEN:
         check(value)
 
 
-def _is_of(kind: str, name: str, value: str | float) -> bool:
+def _is_of(kind: str, name: str, value: Any) -> bool:  # noqa: ANN401 - the same
     match kind:
+        case "list" | "record":
+            return isinstance(value, list if kind == "list" else Mapping)
         case "time":
             return isinstance(value, str) and _TIME.fullmatch(value) is not None
         case "position":

@@ -38,7 +38,7 @@ class Commander(Opened):
 
     @spelled_out(HowGiven, HowCommanded)
     def reschedule(
-        self, topic: str, subscription_name: str | None = None, *, to: datetime, **how: Unpack[HowCommanded]
+        self, topic: str, subscription_name: str | None = None, *, to: datetime | int, **how: Unpack[HowCommanded]
     ) -> Command:
         """Give messages of a topic that wait another due time.
 

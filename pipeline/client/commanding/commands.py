@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TypedDict, Unpack
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 
+from pipeline.client.checks import time_us
 from pipeline.client.clock import clock_of
 from pipeline.client.commanding.conditions import condition_of
 from pipeline.client.commanding.inforce import Chosen, Named, at_work
@@ -165,7 +166,7 @@ def cancel(root: str, topic: str, subscription: str | None = None, **how: Unpack
 
 @spelled_out(HowGiven, HowCommanded)
 def reschedule(
-    root: str, topic: str, subscription: str | None = None, *, to: datetime, **how: Unpack[HowCommanded]
+    root: str, topic: str, subscription: str | None = None, *, to: datetime | int, **how: Unpack[HowCommanded]
 ) -> Command:
     """Give messages that wait another due time, by one commit; a time that has passed is now.
 
@@ -175,18 +176,15 @@ def reschedule(
         root: the warehouse.
         topic: the topic.
         subscription: for this one only; None: for all subscriptions that the topic has now.
-        to: when they are due; with a time zone.
+        to: when they are due; with its time zone, or ms since 1970.
         **how: as for `cancel`.
 
     Raises:
         NoWarehouse, SubscriptionNotFound, BadValue, StillConflicting: as for `cancel`; or the time has no zone, or lies
             before 1970 or after 9999.
     """
-    check_kind("to", to, datetime, "a time with a time zone")
-    if to.tzinfo is None:
-        raise BadValue("to", to, "a time with a time zone")
     # Rounded up: never early.
-    at = -((_EPOCH - to) // timedelta(milliseconds=1))
+    at = -(-time_us("to", to) // 1_000)
     if not 0 <= at <= MAX_TIME:
         raise BadValue("to", to, "a time from 1970 to 9999")
     return _move(root, topic, subscription, RESCHEDULE, lambda due: np.full(len(due), at), how)
@@ -264,9 +262,6 @@ def undo(root: str, command_id: str, **how: Unpack[HowGiven]) -> Command:
     for name, text in (("command_id", command_id), ("by", how.get("by")), ("reason", how.get("reason"))):
         check_text(name, text)
     return _written(root, UNDO, remaining(root, command_id), {"undoes": command_id}, how)
-
-
-_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def _chosen(root: str, topic: str, subscription: str | None, how: HowCommanded) -> list[Chosen]:

@@ -20,7 +20,7 @@ from pipeline.subscriptions.policies import Policies
 MINUTE_MS = 60_000
 LIVE = JobClock()
 """The clock of a job that runs, with the lookahead that it has when nobody sets another one."""
-NUMBERS = ("due_count", "delivered", "expired", "overdue", "late_ms")
+NUMBERS = ("due_count", "delivered", "expired", "overdue_at_end", "late_ms")
 _SCHEMA = pa.schema(
     [("topic", pa.string()), ("subscription", pa.string()), ("minute", pa.timestamp("us", "UTC"))]
     + [(name, pa.int64()) for name in NUMBERS]
@@ -61,9 +61,9 @@ class SubscriptionForecast:
         due_count: messages that become due in each.
         delivered: messages that are delivered in it.
         expired: messages that are left out in it, since they could not be delivered within their time to live.
-        overdue: messages that are due and not delivered at its end.
+        overdue_at_end: messages that are due and not delivered at its end.
         late_ms: how late the latest delivery of it is; -1: it has none.
-        overdue_now: messages that are due and not delivered now.
+        overdue: messages that are due and not delivered now.
         paused: whether the subscription is paused now, or its guard fails.
         max_rate: messages a second at most, as it is now; None: any number.
         gone_at: when nothing is overdue any more, counted from the end of the worst minute, ms UTC; None: nothing ever
@@ -78,9 +78,9 @@ class SubscriptionForecast:
     due_count: IntArray
     delivered: IntArray
     expired: IntArray
-    overdue: IntArray
+    overdue_at_end: IntArray
     late_ms: IntArray
-    overdue_now: int = 0
+    overdue: int = 0
     paused: bool = False
     max_rate: int | None = None
     gone_at: int | None = None
@@ -90,7 +90,7 @@ class SubscriptionForecast:
     @property
     def worst_minute(self) -> int | None:
         """The minute at whose end most is overdue, ms UTC; None: nothing is at the end of any minute."""
-        return int(self.minutes[self.overdue.argmax()]) if self.overdue.any() else None
+        return int(self.minutes[self.overdue_at_end.argmax()]) if self.overdue_at_end.any() else None
 
     @property
     def latest_ms(self) -> int | None:
@@ -101,7 +101,9 @@ class SubscriptionForecast:
     @property
     def is_something(self) -> IntArray:
         """The places of minutes in which something is due, comes, is left out or waits."""
-        return np.flatnonzero((self.due_count > 0) | (self.delivered > 0) | (self.expired > 0) | (self.overdue > 0))
+        return np.flatnonzero(
+            (self.due_count > 0) | (self.delivered > 0) | (self.expired > 0) | (self.overdue_at_end > 0)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +138,7 @@ class Forecast:
         """A row for each subscription and minute in which something happens or waits, by topic, name and minute.
 
         The columns are `topic` and `subscription` (NULL: all of them together), `minute` (its start), `due_count`,
-        `delivered`, `expired`, `overdue` and `late_ms` (NULL: nothing is delivered).
+        `delivered`, `expired`, `overdue_at_end` and `late_ms` (NULL: nothing is delivered).
         """
         return pa.concat_tables([_SCHEMA.empty_table(), *map(_rows, self.subscriptions)])
 
@@ -163,12 +165,12 @@ def forecast_of(
     found = departures(load, policies, events, horizon.begin, horizon.end, clock)
     late = found.at - found.due
     handed = (found.at < horizon.end) & ~found.expired
-    gone, overdue_now = _by_minute(found.at, found.counts, horizon), int(load.counts[load.due < horizon.begin].sum())
+    gone, overdue = _by_minute(found.at, found.counts, horizon), int(load.counts[load.due < horizon.begin].sum())
     delivered = _by_minute(found.at[handed], found.counts[handed], horizon)
     due = _by_minute(load.due, load.counts, horizon)
     latest = np.full(len(due), -1)
     np.maximum.at(latest, _places(found.at[handed], horizon), late[handed])
-    overdue = overdue_now + np.cumsum(due - gone)
+    at_end = overdue + np.cumsum(due - gone)
     missed = (found.expired | (late > horizon.late_than_ms)) & (found.due + horizon.late_than_ms < horizon.end)
     first = (found.due[missed] + horizon.late_than_ms).min(initial=NEVER)
     return SubscriptionForecast(
@@ -177,12 +179,12 @@ def forecast_of(
         due,
         delivered,
         gone - delivered,
-        overdue,
+        at_end,
         latest,
-        overdue_now=overdue_now,
+        overdue=overdue,
         paused=policies.paused,
         max_rate=policies.max_rate,
-        gone_at=_gone_at(load, found, overdue, horizon),
+        gone_at=_gone_at(load, found, at_end, horizon),
         missed=int(found.counts[missed].sum()),
         missed_at=None if first == NEVER else max(horizon.begin, int(first)),
     )
@@ -200,11 +202,11 @@ def _by_minute(at: IntArray, counts: IntArray, horizon: Horizon) -> IntArray:
     return found
 
 
-def _gone_at(load: DueLoad, found: Departures, overdue: IntArray, horizon: Horizon) -> int | None:
+def _gone_at(load: DueLoad, found: Departures, at_end: IntArray, horizon: Horizon) -> int | None:
     """The first time from the end of the worst minute on at which all that is due has left."""
-    if not overdue.any():
+    if not at_end.any():
         return None
-    worst = min(int(horizon.minutes[overdue.argmax()]) + MINUTE_MS, horizon.end)
+    worst = min(int(horizon.minutes[at_end.argmax()]) + MINUTE_MS, horizon.end)
     order = np.argsort(found.at, kind="stable")
     at, left = found.at[order], np.cumsum(found.counts[order])
     last = np.flatnonzero(np.diff(at, append=NEVER + 1))
@@ -225,7 +227,7 @@ def together(parts: Sequence[SubscriptionForecast], topic: str | None = None) ->
         parts[0].minutes,
         **total,
         late_ms=np.max([each.late_ms for each in parts], axis=0),
-        overdue_now=sum(each.overdue_now for each in parts),
+        overdue=sum(each.overdue for each in parts),
         paused=all(each.paused for each in parts),
         gone_at=max(ends) if ends and len(ends) == len(waits) else None,
         missed=sum(each.missed for each in parts),

@@ -25,7 +25,7 @@ class TopicState:
         partitions: how many it has; 0: it is not divided.
         subscriptions: the names of its subscriptions, sorted; of partitions each name once.
         messages: how many messages of it the log holds. Retention deletes old ones.
-        backlog: how many wait for their first delivery, counted for each subscription.
+        pending: how many wait for their first delivery, counted for each subscription.
         next_due: when the first of them is due, ms UTC; None: nothing waits.
     """
 
@@ -33,7 +33,7 @@ class TopicState:
     partitions: int
     subscriptions: tuple[str, ...]
     messages: int
-    backlog: int
+    pending: int
     next_due: int | None
 
 

@@ -8,7 +8,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from pipeline.client.checks import MOST
+from pipeline.client.checks import EPOCH, MOST, time_us
 from pipeline.client.clock import clock_of
 from pipeline.client.producing.limits import Bounds, check_name, check_texts
 from pipeline.config.errors import BadValue, check_kind, check_text
@@ -19,7 +19,7 @@ from schemas import INBOX
 
 
 @dataclass(frozen=True)
-class Message:
+class OutgoingMessage:
     """A message to send.
 
     Attributes:
@@ -28,7 +28,7 @@ class Message:
         publish_time: when it was sent, with a time zone; None: when `send` is called.
         key: travels with the message; the order of deliveries does not depend on it.
         properties: what travels beside the payload.
-        deliver_at: not before this time, with a time zone.
+        deliver_at: not before this time; with its time zone, or ms since 1970, as `Producer.send` takes it, too.
         deliver_after_ms: not before so many ms after `publish_time`. Not together with `deliver_at`.
         producer_name: by it and the next one the message can be named later (`MessageId.sent`); None: it cannot.
         sequence_id: its number among those of the producer.
@@ -45,7 +45,7 @@ class Message:
     publish_time: datetime | None = None
     key: str | None = None
     properties: Mapping[str, str | None] = field(default_factory=dict)
-    deliver_at: datetime | None = None
+    deliver_at: datetime | int | None = None
     deliver_after_ms: int | None = None
     producer_name: str | None = None
     sequence_id: int | None = None
@@ -64,11 +64,13 @@ class Message:
             check_text(f"property {name}", text)
         # A dead letter that is put back has what settle wrote into it.
         check_texts(self.key, self.properties, ADDED_BYTES)
-        for name in ("publish_time", "deliver_at"):
-            value = getattr(self, name)
-            check_kind(name, value, (datetime, type(None)), "a time with its time zone")
-            if value is not None and value.tzinfo is None:
-                raise BadValue(name, value.isoformat(), "a time with its time zone")
+        if self.publish_time is not None:
+            check_kind("publish_time", self.publish_time, datetime, "a time with its time zone")
+            time_us("publish_time", self.publish_time)
+        if isinstance(at := self.deliver_at, datetime):
+            time_us("deliver_at", at)
+        elif at is not None:
+            object.__setattr__(self, "deliver_at", EPOCH + timedelta(microseconds=time_us("deliver_at", at)))
         if self.deliver_at is not None and self.deliver_after_ms is not None:
             raise BadValue("deliver_after_ms", self.deliver_after_ms, "one of deliver_at and deliver_after_ms")
         check_kind("payload", self.payload, (bytes, bytearray, memoryview, type(None)), "bytes")
@@ -76,11 +78,16 @@ class Message:
             _check_long(name, getattr(self, name))
 
     @property
+    def deliver_time(self) -> datetime | None:
+        """`deliver_at`, which is a time by then, in whichever form it was given."""
+        return self.deliver_at if isinstance(self.deliver_at, datetime) else None
+
+    @property
     def delay_ms(self) -> int:
         """So long after it was sent it is to come, when it says both times; else 0, which is known at ingest, ms."""
-        if self.deliver_at is None or self.publish_time is None:
+        if self.deliver_time is None or self.publish_time is None:
             return 0
-        return max(0, -((self.publish_time - self.deliver_at) // timedelta(milliseconds=1)))
+        return max(0, -((self.publish_time - self.deliver_time) // timedelta(milliseconds=1)))
 
 
 def _check_long(name: str, value: object) -> None:
@@ -99,7 +106,7 @@ def drawn_name() -> str:
     return f"delayline-{secrets.token_hex(8)}"
 
 
-def send(root: str, messages: Sequence[Message]) -> int:
+def send(root: str, messages: Sequence[OutgoingMessage]) -> int:
     """Append messages to the inbox in one commit; give how many.
 
     A message that does not say when it was sent is sent now: a delay counts from this call, also while no job runs.
@@ -114,31 +121,31 @@ def send(root: str, messages: Sequence[Message]) -> int:
     check = checker(root)
     check_kind("messages", messages, Sequence, "a list of messages")
     for each in messages:
-        check_kind("messages", each, Message, "a list of messages")
+        check_kind("messages", each, OutgoingMessage, "a list of messages")
         check(each)
     if messages:
         append(root, INBOX, rows_of_messages(messages, clock_of(root).wall_time()))
     return len(messages)
 
 
-def checker(root: str) -> Callable[[Message], None]:
+def checker(root: str) -> Callable[[OutgoingMessage], None]:
     """A function that refuses what the job would reject: it raises `MessageTooBig` or `InvalidMessage`."""
     bounds = Bounds(root)
     return lambda message: bounds.check(len(message.payload or b""), message.deliver_after_ms or message.delay_ms)
 
 
-def rows_of_messages(messages: Sequence[Message], sent_at: datetime | None = None) -> pa.Table:
+def rows_of_messages(messages: Sequence[OutgoingMessage], sent_at: datetime | None = None) -> pa.Table:
     """Messages as rows of `inbox`; when those were sent that do not say it. None: ingest says it when it takes them."""
     return rows_of(INBOX, [_row(message, sent_at) for message in messages])
 
 
-def _row(message: Message, sent_at: datetime | None) -> dict[str, object]:
+def _row(message: OutgoingMessage, sent_at: datetime | None) -> dict[str, object]:
     return {
         "topic": message.topic,
         "message_key": message.key,
         "properties": dict(message.properties) or None,
         "publish_time": message.publish_time or sent_at,
-        "deliver_at": message.deliver_at,
+        "deliver_at": message.deliver_time,
         "deliver_after_ms": message.deliver_after_ms,
         "payload": message.payload,
         "producer_name": message.producer_name,

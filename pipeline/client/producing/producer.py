@@ -6,12 +6,12 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import TypedDict, Unpack
 
-from pipeline.client.checks import Closing, span_ms
+from pipeline.client.checks import Closing, span_ms, time_us
 from pipeline.client.choices import PartitionsRoutingMode
 from pipeline.client.clock import clock_of
 from pipeline.client.exceptions import (
@@ -48,7 +48,7 @@ class How(TypedDict, total=False):
         sequence_id: its number, larger than the one before; else they are counted. A producer with a name sends no
             number twice.
         event_timestamp: when it happened, ms since the epoch.
-        deliver_at: not before this time, ms since the epoch.
+        deliver_at: not before this time; with its time zone, or ms since 1970, as the reference has it.
         deliver_after: not before so long after now; a negative span, which is over, means at once. Not together with
             `deliver_at`.
         replication_clusters: None; refused, since a warehouse is not replicated by messages.
@@ -60,7 +60,7 @@ class How(TypedDict, total=False):
     ordering_key: str | None
     sequence_id: int | None
     event_timestamp: int | None
-    deliver_at: int | None
+    deliver_at: datetime | int | None
     deliver_after: timedelta | None
     replication_clusters: list[str] | None
     disable_replication: bool
@@ -271,18 +271,20 @@ def _call(callback: Callback, error: Exception | None, message_id: MessageId | N
     callback(Result.Ok if error is None else known, message_id)
 
 
-def _deliver(at_ms: int | None, after: timedelta | None, published: int) -> int | None:
+def _deliver(at: datetime | int | None, after: timedelta | None, published: int) -> int | None:
     """The time asked for, in microseconds since the epoch."""
     if after is not None:
-        if at_ms is not None:
+        if at is not None:
             raise InvalidMessage("deliver_after", after, "one of deliver_at and deliver_after")
         if not isinstance(after, timedelta):
             raise InvalidMessage("deliver_after", after, "a timedelta")
-        at_ms = -(-published // 1_000) + span_ms(after)
-    if at_ms is None:
+        at = -(-published // 1_000) + span_ms(after)
+    if at is None:
         return None
-    _check("deliver_at", at_ms)
-    return at_ms * 1_000
+    try:
+        return time_us("deliver_at", at)
+    except BadValue as error:
+        raise InvalidMessage(error.field, error.value, error.allowed) from error
 
 
 def _properties(how: How) -> dict[str, str] | None:

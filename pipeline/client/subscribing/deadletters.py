@@ -10,7 +10,7 @@ from urllib.parse import quote
 from deltalake import DeltaTable
 
 from pipeline.client.clock import clock_of
-from pipeline.client.producing.inbox import Message, rows_of_messages
+from pipeline.client.producing.inbox import OutgoingMessage, rows_of_messages
 from pipeline.config.errors import BadValue, PipelineError
 from pipeline.delta.deltars import NumberTaken, append, open_table, query, quoted
 from pipeline.subscriptions.incarnations import Name
@@ -93,11 +93,11 @@ class DeadLetter:
         return origin is None or (self.origin, self.subscription) == origin
 
     @property
-    def again(self) -> Message:
+    def again(self) -> OutgoingMessage:
         """The message to send to where it came from, without a delay."""
         ledger, entry = self.position
         properties = {**self.properties, PUT_BACK: f"{self.topic} {ledger}:{entry}"}
-        return Message(self.origin, self.payload, key=self.key, properties=properties)
+        return OutgoingMessage(self.origin, self.payload, key=self.key, properties=properties)
 
 
 def check_letters(new: tuple[str, str | None], ways: Iterable[tuple[str, str | None]]) -> None:

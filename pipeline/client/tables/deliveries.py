@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.client.clock import is_virtual
+from pipeline.client.clock import is_turned, is_virtual
 from pipeline.client.tables.datarows import ORDER, DataFile, DataRows, data_file
 from pipeline.client.tables.tail import Actions, Tail, files_at
 from pipeline.config.errors import VersionGone
@@ -25,7 +25,7 @@ from pipeline.storage.files import Files
 from pipeline.storage.merge import Source, merged
 from pipeline.storage.parquet import typed
 from pipeline.subscriptions.topicnames import plain_topic
-from schemas import DELIVERIES, RESCHEDULED
+from schemas import DELIVERIES
 
 _PLACE = "place"
 _BEFORE_ALL = (-1, 0)
@@ -75,16 +75,18 @@ class Delivery:
 
     @property
     def late_s(self) -> float | None:
-        """Seconds between the time the message was due and the time it became visible, if known. Never negative.
+        """Seconds between `due_time` and the time at which the message became visible, if known. Never negative."""
+        return None if self.visible_at is None else (self.visible_at - self.due_time).total_seconds()
 
-        What came again, or at a time that a command gave it, was due at its `due_time`.
+    @property
+    def since_deliver_at_s(self) -> float | None:
+        """Seconds since the time that was asked for, or since the message was sent, if that was later: with the tick.
+
+        None: no time was asked for, or nobody knows when the message became visible.
         """
-        if self.visible_at is None:
+        if self.visible_at is None or self.deliver_at is None:
             return None
-        if self.redelivery_count or self.cause == RESCHEDULED:
-            return (self.visible_at - self.due_time).total_seconds()
-        due = self.publish_time if self.deliver_at is None else max(self.deliver_at, self.publish_time)
-        return (self.visible_at - due).total_seconds()
+        return (self.visible_at - max(self.deliver_at, self.publish_time)).total_seconds()
 
 
 class Deliveries:
@@ -105,8 +107,8 @@ class Deliveries:
         self.newest = open_table(root, DELIVERIES).version()
         self._folder, self._files = path_of(root, DELIVERIES), Files()
         self._data = DataRows(self._folder, self._files)
-        # A replay has the virtual clock's files; what the wall clock said when it committed means nothing then.
-        self.virtual = is_virtual(root)
+        # In a replay, and where a test turns the clock, what the wall clock said at a commit means nothing.
+        self.virtual = is_turned(root) or is_virtual(root)
         self._older = self._history() if earliest and begin is None else None
         self._given, self._wanted = _BEFORE_ALL, dict[str, str]()
         behind = self.newest if not earliest else -1 if self._older is None else self._older[0]

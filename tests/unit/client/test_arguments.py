@@ -276,6 +276,9 @@ def test_numbers_that_cannot_be_are_refused_by_whoever_takes_one(root: str, clie
         refused(partial(anew, root, **{option: value}))
     producer: Any = client.create_producer("t")
     for option in ("deliver_at", "sequence_id", "event_timestamp"):
+        if option == "deliver_at" and isinstance(value, datetime):
+            # It is one of the two forms of a time.
+            continue
         refused(partial(producer.send, b"x", **{option: value}))
     refused(partial(producer.send, b"x", properties=value))
     if not isinstance(value, timedelta):

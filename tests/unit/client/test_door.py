@@ -38,3 +38,11 @@ def test_every_public_name_is_there() -> None:
     assert set(public.__all__) == {name for name in vars(everything) if not name.startswith(("__", "@"))}
     assert [name for name in public.__all__ if getattr(public, name) is not getattr(everything, name)] == []
     assert dir(public) == sorted(public.__all__)
+
+
+def test_a_class_prints_as_the_name_by_which_it_is_imported() -> None:
+    """Two of them printed as `Message`, of which only one can be sent."""
+    classes = {name: each for name in public.__all__ if isinstance(each := getattr(public, name), type)}
+    # `except PulsarException` of a program that moved over means the root of all errors.
+    assert {name for name, each in classes.items() if each.__name__ != name} == {"PulsarException"}
+    assert repr(classes["OutgoingMessage"]("orders", b"pay")).startswith("OutgoingMessage(topic='orders'")

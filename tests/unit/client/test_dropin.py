@@ -23,8 +23,7 @@ from pipeline.client.consuming.opening import new_consumer
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.exceptions import InvalidConfiguration, InvalidMessage, OperationNotSupported, PulsarException
 from pipeline.client.message import Message, MessageId
-from pipeline.client.producing.inbox import Message as OutgoingMessage
-from pipeline.client.producing.inbox import send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.schema import JsonSchema, Schema, StringSchema
 from pipeline.client.subscribing.topics import create_partitioned_topic
 from schemas import MESSAGES

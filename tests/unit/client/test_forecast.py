@@ -56,9 +56,9 @@ def test_what_nothing_holds_comes_when_it_is_due() -> None:
     found = told(load((-30, 2), (0, 1), (59, 3), (60, 4)))
     assert found.due_count.tolist() == [4, 4, 0, 0, 0]
     assert found.delivered.tolist() == [6, 4, 0, 0, 0]
-    assert found.overdue.tolist() == [0] * 5
+    assert found.overdue_at_end.tolist() == [0] * 5
     assert found.late_ms.tolist() == [30 * SECOND, 0, -1, -1, -1]
-    assert (found.overdue_now, found.worst_minute, found.gone_at) == (2, None, None)
+    assert (found.overdue, found.worst_minute, found.gone_at) == (2, None, None)
     assert (found.missed, found.missed_at) == (2, T0)
 
 
@@ -67,7 +67,7 @@ def test_a_pause_holds_what_is_not_prepared_and_all_of_it_comes_at_its_end() -> 
     due = load((5, 1), (30, 2), (50, 2), (100, 4), (200, 1))
     found = told(due, Pause(T0 + 20 * SECOND, T0 + 130 * SECOND))
     assert found.delivered.tolist() == [3, 0, 6, 1, 0]
-    assert found.overdue.tolist() == [2, 6, 0, 0, 0]
+    assert found.overdue_at_end.tolist() == [2, 6, 0, 0, 0]
     assert found.latest_ms == 80 * SECOND
     assert (found.worst_minute, found.gone_at) == (T0 + MINUTE_MS, T0 + 130 * SECOND)
     assert (found.missed, found.missed_at) == (6, T0 + 55 * SECOND)
@@ -76,10 +76,10 @@ def test_a_pause_holds_what_is_not_prepared_and_all_of_it_comes_at_its_end() -> 
 def test_a_pause_of_now_ends_when_somebody_resumes_it_and_else_it_does_not() -> None:
     """What if it were paused until then is the question for that."""
     due = load((-500, 7), (30, 1))
-    assert told(due, paused=True).overdue.tolist() == [8] * 5
-    assert told(due, Pause(T0, T0 + 70 * SECOND), paused=True).overdue.tolist() == [8, 0, 0, 0, 0]
+    assert told(due, paused=True).overdue_at_end.tolist() == [8] * 5
+    assert told(due, Pause(T0, T0 + 70 * SECOND), paused=True).overdue_at_end.tolist() == [8, 0, 0, 0, 0]
     found = told(due, Pause(T0), Pause(T0 + 10, T0 + 70 * SECOND), Pause(T0 + 20))
-    assert found.overdue.tolist() == [8, 0, 0, 0, 0]
+    assert found.overdue_at_end.tolist() == [8, 0, 0, 0, 0]
 
 
 def test_a_burst_comes_at_its_rate_and_a_rest_saves_nothing_up() -> None:
@@ -89,7 +89,7 @@ def test_a_burst_comes_at_its_rate_and_a_rest_saves_nothing_up() -> None:
     assert found.latest_ms == 10 * SECOND
     found = told(load((50, 120)), max_rate=10)
     assert found.delivered.tolist() == [95, 25, 0, 0, 0]
-    assert (found.overdue.tolist(), found.gone_at) == ([25, 0, 0, 0, 0], T0 + 62 * SECOND)
+    assert (found.overdue_at_end.tolist(), found.gone_at) == ([25, 0, 0, 0, 0], T0 + 62 * SECOND)
 
 
 def test_another_rate_counts_from_when_it_is_set() -> None:
@@ -119,7 +119,7 @@ def test_what_has_expired_is_left_out_and_uses_up_nothing_of_the_rate() -> None:
     assert found.expired.tolist() == [80, 0, 0, 0, 0]
     assert found.missed == 80 + 15
     found = told(load((10, 4), (50, 1)), paused=True, ttl_ms=30 * SECOND)
-    assert (found.expired.tolist(), found.overdue.tolist()) == ([4, 1, 0, 0, 0], [1, 0, 0, 0, 0])
+    assert (found.expired.tolist(), found.overdue_at_end.tolist()) == ([4, 1, 0, 0, 0], [1, 0, 0, 0, 0])
 
 
 def test_what_is_late_at_the_end_counts_as_missed() -> None:
@@ -161,8 +161,8 @@ def test_no_message_is_lost_early_or_twice(
     assert (found.at >= np.maximum(found.due, T0)).all()
     assert ttl is None or (found.at - found.due)[~found.expired & (found.at < T0 + 300 * SECOND)].max(initial=0) <= ttl
     whole = forecast_of(("t", "s"), load(*due), policies, Horizon(T0, T0 + 300 * SECOND, 0), events)
-    gone = whole.delivered.sum() + whole.expired.sum() + whole.overdue[-1]
-    assert gone == whole.overdue_now + whole.due_count.sum()
+    gone = whole.delivered.sum() + whole.expired.sum() + whole.overdue_at_end[-1]
+    assert gone == whole.overdue + whole.due_count.sum()
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 40)), min_size=1, max_size=15), st.integers(1, 30))

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 import pyarrow as pa
 
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.delta.deltars import open_table
 from schemas import INBOX
 from tests.support.client import new_warehouse
@@ -37,4 +37,4 @@ def test_rows_that_delta_rs_appends_as_the_guide_says_are_rows_like_all_others(t
         assert {name for name, value in row.items() if value is not None} == {"topic", "deliver_at", "payload"}
     # The table has not become another one.
     assert table.schema().to_json() == columns
-    send(str(tmp_path), [Message("orders", b"and ours")])
+    send(str(tmp_path), [OutgoingMessage("orders", b"and ours")])

@@ -22,8 +22,7 @@ from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.exceptions import InvalidMessage, OperationNotSupported, Timeout
 from pipeline.client.insight import facts
 from pipeline.client.message import MessageId
-from pipeline.client.producing.inbox import Message as OutgoingMessage
-from pipeline.client.producing.inbox import rows_of_messages, send
+from pipeline.client.producing.inbox import OutgoingMessage, rows_of_messages, send
 from pipeline.client.subscribing.topics import create_partitioned_topic
 from pipeline.client.tables.topiclog import TopicLog
 from pipeline.config.errors import BadValue

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.client.client import Client
 from pipeline.client.exceptions import InvalidMessage, InvalidTopicName, MessageTooBig, Result
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.producing.limits import Bounds
 from pipeline.client.subscribing.subscriptions import Subscription
 from pipeline.config.errors import BadValue
@@ -77,8 +77,8 @@ def test_messages_that_are_sent_together_are_refused_together(root: str) -> None
     Limits(10, DAY_MS).put(Files(), root)
     noon = datetime(2026, 1, 1, tzinfo=UTC)
     with pytest.raises(MessageTooBig):
-        send(root, [Message("t", b"a"), Message("t", bytes(11))])
+        send(root, [OutgoingMessage("t", b"a"), OutgoingMessage("t", bytes(11))])
     with pytest.raises(InvalidMessage):
-        send(root, [Message("t", b"", publish_time=noon, deliver_at=noon + timedelta(days=2))])
+        send(root, [OutgoingMessage("t", b"", publish_time=noon, deliver_at=noon + timedelta(days=2))])
     assert len(inbox(root)) == 0
     assert Bounds(root).check(10, DAY_MS) is None  # type: ignore[func-returns-value] # it raises, or not

@@ -12,7 +12,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 
 import pyarrow as pa
 
-from pipeline.client.producing.inbox import Message, rows_of_messages
+from pipeline.client.producing.inbox import OutgoingMessage, rows_of_messages
 from pipeline.client.producing.writer import Inbox
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscribe_all
 from pipeline.delta.deltars import append, open_table
@@ -22,7 +22,7 @@ _COMMITS = 3
 
 
 def _rows() -> pa.Table:
-    return rows_of_messages([Message("t", b"")])
+    return rows_of_messages([OutgoingMessage("t", b"")])
 
 
 _WAYS: dict[str, tuple[Table, Callable[[str, int], object]]] = {

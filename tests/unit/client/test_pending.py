@@ -11,7 +11,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client.insight.pending import Backlog, pending, pending_by_key
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.delta.deltars import open_table, path_of
@@ -199,7 +199,7 @@ def test_what_was_left_out_is_subtracted_from_its_own_subscription_and_life(
 def test_the_inbox_counts_what_ingest_has_not_taken(root: str) -> None:
     """It is what lies behind the place that ingest noted last, whatever else was deleted from which table."""
     for count in (5, 3, 2):
-        send(root, [Message("t", b"")] * count)
+        send(root, [OutgoingMessage("t", b"")] * count)
     assert pending(root).in_inbox == 10
     taken(root, MESSAGES, 2, -1)
     taken(root, REJECTED_INGEST, 1, 0)
@@ -216,8 +216,8 @@ def test_the_inbox_counts_what_ingest_has_not_taken(root: str) -> None:
 @pytest.mark.parametrize("stats", [None, "", '{"minValues":{}}'])
 def test_the_inbox_counts_files_whose_writer_left_out_the_statistics(root: str, stats: str | None) -> None:
     """Statistics are optional in Delta, and a producer may write none: the file itself says how many rows it has."""
-    send(root, [Message("t", b"")] * 3)
-    send(root, [Message("t", b"")] * 2)
+    send(root, [OutgoingMessage("t", b"")] * 3)
+    send(root, [OutgoingMessage("t", b"")] * 2)
     entry = Path(path_of(root, INBOX), "_delta_log", f"{2:020d}.json")
     lines = [json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines()]
     for line in lines:

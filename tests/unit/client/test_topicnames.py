@@ -21,7 +21,7 @@ from pipeline.client.insight.pending import pending, pending_by_key
 from pipeline.client.insight.pendingrows import pending_rows
 from pipeline.client.insight.trace import trace
 from pipeline.client.message import MessageId
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.patterns import ConsumedTopics
 from pipeline.client.subscribing.policysetting import policies_of, policy_history, set_policy, unset_policy
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
@@ -116,7 +116,7 @@ def test_messages_and_subscriptions_are_those_of_the_plain_topic(root: str, clie
     """Tables have one name for each topic, that of dead letters, too."""
     assert client.create_producer(f"{FULL}t").topic() == f"{FULL}t"
     client.create_producer(f"{FULL}t").send(b"x")
-    send(root, [Message("public/default/t", b"y")])
+    send(root, [OutgoingMessage("public/default/t", b"y")])
     assert [row["topic"] for row in inbox(root)] == ["t", "t"]
     letters = ConsumerDeadLetterPolicy(1, f"{FULL}dead")
     register(root, ["t"], "s", SHARED, {"dead_letter_policy": letters})

@@ -13,7 +13,7 @@ import pytest
 from pipeline.client.client import Client
 from pipeline.client.commanding.commands import cancel, shift, undo
 from pipeline.client.insight.trace import Trace, trace
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import append, open_table, path_of
@@ -232,9 +232,16 @@ def test_a_dead_letter_is_told_with_its_place(flights: str) -> None:
 
 def test_what_ingest_refused_or_has_not_taken_has_no_position(flights: str) -> None:
     """What was taken from the inbox is told once."""
-    send(flights, [Message("t", b"taken", key="k")])
+    send(flights, [OutgoingMessage("t", b"taken", key="k")])
     taken(flights, MESSAGES, 2, -1)
-    send(flights, [Message("t", b"new", key="k"), Message("t", b"new", key="another"), Message("other", b"", key="k")])
+    send(
+        flights,
+        [
+            OutgoingMessage("t", b"new", key="k"),
+            OutgoingMessage("t", b"new", key="another"),
+            OutgoingMessage("other", b"", key="k"),
+        ],
+    )
     refused = {"topic": "t", "message_key": "k", "reason": "too_late", "rejected_at": at(NOON), "batch_id": 0}
     put(flights, REJECTED_INGEST, refused)
     bad, new = trace(flights, "t", key="k")

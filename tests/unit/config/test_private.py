@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from jobs.commands import spark
 from jobs.commands.startcache import Kept
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadSetting
 from pipeline.config.options import Watching
@@ -190,7 +190,7 @@ def test_a_warehouse_that_is_made_with_a_strict_umask_is_closed_to_others(tmp_pa
     try:
         create_all(str(root))
         subscribe(str(root), Subscription("t", "s"))
-        send(str(root), [Message("t", b"secret")])
+        send(str(root), [OutgoingMessage("t", b"secret")])
     finally:
         os.umask(before)
     assert [path for path in (root, *root.rglob("*")) if path.stat().st_mode & 0o007] == []

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.doctor.check_checkpoints import checkpoints
 from pipeline.doctor.look import Look
@@ -78,7 +78,7 @@ def test_offsets_that_a_power_cut_left_empty_are_found(root: str) -> None:
 
 def test_tables_that_are_older_than_the_checkpoint_are_found(root: str) -> None:
     """Somebody restored tables and left the checkpoints."""
-    send(root, [Message("t", b"")])
+    send(root, [OutgoingMessage("t", b"")])
     checkpoint(root, "ingest", 1, 4)
     assert wrong(root) == {("table_behind", "ingest")}
     Path(root, "_checkpoints/schedule/written.json").write_text('{"redelivery": 3}')
@@ -97,9 +97,9 @@ def test_what_a_stage_writes_while_somebody_looks_is_not_missed(root: str) -> No
 def test_a_source_that_begins_behind_a_stage_or_lost_files_is_found(root: str) -> None:
     """A VACUUM or a clean-up of logs that did not ask who has still to read."""
     for _ in range(2):
-        send(root, [Message("t", b"")])
+        send(root, [OutgoingMessage("t", b"")])
     before = set(files(root, INBOX))
-    send(root, [Message("t", b"")])
+    send(root, [OutgoingMessage("t", b"")])
     (fresh,) = set(files(root, INBOX)) - before
     fresh.unlink()
     assert ("source_gone", "ingest") in wrong(root)

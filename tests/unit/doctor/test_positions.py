@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.storage.files import Files
@@ -83,7 +83,7 @@ def test_a_position_that_is_not_due_for_a_coarse_tick_is_not_missed(root: str) -
 
 def test_what_the_schedule_has_not_read_yet_is_not_missed(root: str) -> None:
     """It stands still, and the log goes on."""
-    send(root, [Message("t", b"")])
+    send(root, [OutgoingMessage("t", b"")])
     plan = {"now": NOW, "begin": [3, -1], "source": [4, -1], "registry": 2}
     commit(root, MESSAGES, [message_row(1, 0, 1_000)], "ingest", plan, batch=1)
     commit(root, SEGMENTS, [{**marker(), "marker": 2, "next_ledger": 2}], "ingest", plan, batch=1)

@@ -25,7 +25,7 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 from deltalake import DeltaTable
 
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.config.errors import CursorUnreadable
 from pipeline.delta.deltars import append, open_table, path_of, rows_of
 from pipeline.delta.logs.entries import actions_of
@@ -80,7 +80,7 @@ def restore(stages: Stages, _remedy: str = "") -> None:
     page = list(commands({"W": stages.root, "B": str(copy_of(stages))}))
     first = next(n for n, each in enumerate(page) if each.words[0] == "mv" and each.words[-1].endswith(".broken"))
     assert [shell(each) for each in page[first : first + 2]] == [0, 0]
-    send(stages.root, [Message("t", b"late")])
+    send(stages.root, [OutgoingMessage("t", b"late")])
 
 
 def emptied(stages: Stages) -> None:
@@ -165,7 +165,7 @@ def below(stages: Stages) -> None:
     open_table(stages.root, INBOX).create_checkpoint()
     for entry in entries(stages.root, INBOX)[:-1]:
         entry.unlink()
-    send(stages.root, [Message("t", b"late")])
+    send(stages.root, [OutgoingMessage("t", b"late")])
     late = entries(stages.root, INBOX)[-1]
     late.rename(late.with_name(f"{1:020d}.json"))
 
@@ -287,8 +287,8 @@ def release(stages: Stages) -> None:
 
 def inbox_cut(stages: Stages) -> None:
     """Somebody else cut the log of the inbox while ingest stood still."""
-    send(stages.root, [Message("t", b"late")])
-    send(stages.root, [Message("t", b"later")])
+    send(stages.root, [OutgoingMessage("t", b"late")])
+    send(stages.root, [OutgoingMessage("t", b"later")])
     shutil.copytree(Path(path_of(stages.root, INBOX), "_delta_log"), copy_of(stages) / "log")
     open_table(stages.root, INBOX).create_checkpoint()
     for entry in entries(stages.root, INBOX)[:-1]:
@@ -342,8 +342,8 @@ CASES = {
     ),
     "source_gone, dispatch": Case("source_gone", vacuumed(REDELIVERY, release), brought(REDELIVERY), LATE, (), 7),
     "source_gone, ingest": Case(
-        "source_gone", vacuumed(INBOX, lambda each: send(each.root, [Message("t", b"late")])), brought(INBOX), LATE,
-        open_at_end=7,
+        "source_gone", vacuumed(INBOX, lambda each: send(each.root, [OutgoingMessage("t", b"late")])), brought(INBOX),
+        LATE, open_at_end=7,
     ),
     "not_released": Case(
         "not_released", lambda each: open_table(each.root, REDELIVERY).delete("first_entry = 0"),

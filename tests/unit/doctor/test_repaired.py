@@ -21,7 +21,7 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.errors import BrokenVersion, ColumnGone, InboxColumn, VersionGone
 from pipeline.config.options import Options
@@ -131,14 +131,14 @@ def test_an_inbox_of_which_somebody_changed_columns_is_restored_and_what_came_si
     """`send` and ingest refuse it until then. What others have appended in the new columns is gone with them."""
     spoil(stages.root, INBOX)
     with pytest.raises(ColumnGone):
-        send(stages.root, [Message("t", b"since")])
+        send(stages.root, [OutgoingMessage("t", b"since")])
     stages.restart_all()
     with pytest.raises(InboxColumn):
         stages.ingest()
     (remedy,) = {each.remedy for each in findings(stages) if each.what in ("column_missing", "column_changed")}
     back(remedy)
     stages.restart_all()
-    send(stages.root, [Message("t", b"since")])
+    send(stages.root, [OutgoingMessage("t", b"since")])
     go(stages)
     go(stages, 61)
     assert came(stages)[b"since", 0] == 1
@@ -162,7 +162,7 @@ def test_the_rows_of_a_version_that_is_no_append_are_appended_and_the_doctor_is_
     go(stages)
     (finding,) = findings(stages)
     assert (finding.what, finding.subject) == ("not_an_append", "inbox")
-    send(stages.root, [Message("t", b"new")])
+    send(stages.root, [OutgoingMessage("t", b"new")])
     name = re.search("under '([a-z-]+)'", finding.remedy)
     assert name is not None
     note(stages.root, name[1], version)
@@ -173,7 +173,7 @@ def test_the_rows_of_a_version_that_is_no_append_are_appended_and_the_doctor_is_
 
 def test_rows_that_ingest_passed_over_are_sent_again_and_the_doctor_is_told(stages: Stages) -> None:
     """They are in the files that the version has added."""
-    send(stages.root, [Message("t", b"lost"), Message("t", b"gone")])
+    send(stages.root, [OutgoingMessage("t", b"lost"), OutgoingMessage("t", b"gone")])
     version = open_table(stages.root, INBOX).version()
     book = stages._book("ingest")
     book.plan(replace(book.end, version=version + 1))
@@ -195,7 +195,7 @@ def test_rows_that_ingest_passed_over_are_sent_again_and_the_doctor_is_told(stag
 
 def test_a_newest_version_of_the_inbox_that_a_power_cut_left_empty_is_deleted_and_sent_again(stages: Stages) -> None:
     """As the page says where there is no copy."""
-    send(stages.root, [Message("t", b"lost")])
+    send(stages.root, [OutgoingMessage("t", b"lost")])
     entry = max(Path(path_of(stages.root, INBOX), "_delta_log").glob("*.json"))
     entry.write_text("")
     stages.restart_all()
@@ -203,7 +203,7 @@ def test_a_newest_version_of_the_inbox_that_a_power_cut_left_empty_is_deleted_an
         stages.ingest()
     entry.unlink()
     stages.restart_all()
-    send(stages.root, [Message("t", b"lost")])
+    send(stages.root, [OutgoingMessage("t", b"lost")])
     go(stages)
     go(stages, 1)
     assert came(stages)[b"lost", 0] == 1

@@ -17,7 +17,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.delta.deltars import append, open_table, path_of, rows_of
 from pipeline.doctor.examine import examine
 from pipeline.doctor.look import Severity
@@ -142,7 +142,7 @@ def test_a_log_or_a_file_that_is_damaged_is_found(root: str, plant: Callable[[st
 def test_an_entry_before_the_beginning_of_a_log_is_found(root: str) -> None:
     """A commit that took too long landed where nobody looks, and its writer was told that all is well."""
     for _ in range(3):
-        send(root, [Message("t", b"")])
+        send(root, [OutgoingMessage("t", b"")])
     open_table(root, INBOX).create_checkpoint()
     first, second, *others = entries(root, INBOX)
     for entry in (first, *others[:-1]):
@@ -155,7 +155,7 @@ def test_an_entry_before_the_beginning_of_a_log_is_found(root: str) -> None:
 
 def test_rows_that_wait_in_the_inbox_are_not_wrong(root: str) -> None:
     """Ingest may stand still for as long as it likes."""
-    send(root, [Message("t", b"")])
+    send(root, [OutgoingMessage("t", b"")])
     assert found(root) == []
 
 
@@ -185,7 +185,7 @@ def test_a_version_of_the_inbox_that_is_no_append_is_found(root: str, name: str)
 
 def passes_the_inbox(root: str, newest: int) -> None:
     """A batch of a release that did not look at versions takes one more append."""
-    send(root, [Message("t", b"")])
+    send(root, [OutgoingMessage("t", b"")])
     plan = {"now": NOW, "begin": [3, -1], "source": [newest + 2, -1], "registry": 2}
     commit(root, MESSAGES, [message_row(1, 0, 10 * NOW)], "ingest", plan, batch=1)
     commit(root, SEGMENTS, [marker()], "ingest", plan, batch=1)
@@ -201,8 +201,8 @@ def test_a_delete_or_an_optimize_of_the_inbox_is_not_wrong(root: str) -> None:
 
 def test_rows_that_ingest_passed_over_are_found(root: str) -> None:
     """Line 1, afterwards: a batch was taken for a narrower one, and what lay between went by."""
-    send(root, [Message("t", b"")])
-    send(root, [Message("t", b"")])
+    send(root, [OutgoingMessage("t", b"")])
+    send(root, [OutgoingMessage("t", b"")])
     plan = {"now": NOW, "begin": [4, -1], "source": [5, -1], "registry": 2}
     commit(root, MESSAGES, [message_row(1, 0, 10 * NOW)], "ingest", plan, batch=1)
     commit(root, SEGMENTS, [marker()], "ingest", plan, batch=1)
@@ -213,7 +213,7 @@ def test_rows_that_ingest_passed_over_are_found(root: str) -> None:
 def test_a_batch_of_which_one_table_is_read_too_early_is_not_missed(root: str) -> None:
     """Tables are opened one after the other while ingest goes on: it is asked for what it had done before."""
     for batch in (1, 2):
-        send(root, [Message("t", b"")])
+        send(root, [OutgoingMessage("t", b"")])
         plan = {"now": NOW, "begin": [batch + 2, -1], "source": [batch + 3, -1], "registry": 2}
         if batch == 2:
             commit(
@@ -238,7 +238,7 @@ def test_rows_that_were_taken_by_two_batches_are_found(root: str) -> None:
 def test_rows_that_were_taken_and_are_nowhere_are_found(root: str) -> None:
     """Of three rows two were accepted: the third one is accounted for by nobody."""
     for batch, rows in ((1, 2), (2, 3)):
-        send(root, [Message("t", b"")] * 3)
+        send(root, [OutgoingMessage("t", b"")] * 3)
         plan = {"now": NOW, "begin": [batch + 2, -1], "source": [batch + 3, -1], "registry": 2}
         parked = [message_row(batch, entry, 10 * NOW) for entry in range(rows)]
         commit(root, MESSAGES, parked, "ingest", plan, batch)

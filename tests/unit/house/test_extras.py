@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from jobs.commands.extras import EXTRAS, ExtraMissing, need
 from pipeline.config.errors import CLIENTS
+from pipeline.config.extras import EXTRAS, ExtraMissing, need
 from tests.support.modules import ROOT, imports, modules, within
 
 DISTRIBUTIONS = {
@@ -70,7 +70,13 @@ for each in (
 calls.append(called(["demo"]))
 calls.append(called(["web", "--warehouse", {root}]))
 from datetime import timedelta
+from pipeline.client import spark
 from pipeline.testing.public import warehouse
+
+try:
+    spark.session()
+except ModuleNotFoundError as error:
+    calls.append([["session"], 2, str(error)])
 
 with warehouse() as turned:
     client = turned.client()
@@ -124,7 +130,7 @@ def test_the_client_and_the_command_need_no_extra_and_who_does_names_it(tmp_path
     )
     assert probe.returncode == 0, probe.stderr
     calls: list[Any] = json.loads(probe.stdout)
-    others = SPARK_COMMANDS | WEB_COMMANDS
+    others = SPARK_COMMANDS | WEB_COMMANDS | {"session"}
     wrong = {(words[0], code): text for words, code, text in calls if code and words[0] not in others}
     assert wrong == {}
     told = {words[0]: (code, text) for words, code, text in calls if words[-1] != "--help"}
@@ -132,6 +138,7 @@ def test_the_client_and_the_command_need_no_extra_and_who_does_names_it(tmp_path
     assert {name: told[name] for name in ("run", "rebuild", "replay")} == dict.fromkeys(
         ("run", "rebuild", "replay"), (2, line.format("spark"))
     )
+    assert told["session"] == (2, line.format("spark").removeprefix("delayline: ").rstrip())
     assert told["demo"] == (2, line.format("spark,demo,web"))
     assert told["web"] == (2, "delayline: anyio is not installed; this needs: pip install 'delayline[web]'\n")
 

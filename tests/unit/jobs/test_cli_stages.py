@@ -21,7 +21,7 @@ from jobs.commands.java import NoJava
 from jobs.commands.profiles import PROFILE, profile_from
 from jobs.commands.run import Counts, StageFailed
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.config.errors import StageRunning
 from pipeline.config.profiles import read_profile
 from pipeline.config.settings import Upkeep
@@ -80,7 +80,7 @@ def test_counts_follow_the_tables(tmp_path: Path) -> None:
     root = str(tmp_path)
     create_all(root)
     assert run.counts(root) == Counts(0, 0, 0, 0)
-    send(root, [Message("t", b"")] * 3)
+    send(root, [OutgoingMessage("t", b"")] * 3)
     assert run.counts(root) == Counts(3, 0, 0, 0)
     assert str(Counts(1_000, 2, 3, 4)) == "sent 1,000  accepted 2  rejected 3  delivered 4"
 

@@ -41,7 +41,7 @@ def test_a_clone_says_where_it_is_what_it_lacks_and_how_it_goes_on(root: str) ->
 def test_a_clone_says_it_to_scripts_and_keeps_sinks_for_a_move(root: str) -> None:
     """The words are those of the page."""
     done = json.loads(invoke(["clone", "--warehouse", root, "--target", f"{root}2", "--keep-sinks", "--json"]).stdout)
-    assert (done["warehouse"], done["clone"], done["as_of"], done["sinks"]) == (root, f"{root}2", None, [])
+    assert (done["warehouse"], done["target"], done["as_of"], done["sinks"]) == (root, f"{root}2", None, [])
     assert [each.policies.sink for each in subscriptions(f"{root}2")] == ["kafka://localhost:9092/due"]
     others = json.loads(invoke(["clone", "--warehouse", root, "--target", f"{root}3", "--json"]).stdout)
     assert others["sinks"] == [{"topic": "t", "subscription": "s", "sink": "kafka://localhost:9092/due"}]

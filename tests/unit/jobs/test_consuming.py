@@ -115,6 +115,27 @@ def test_policies_are_changed_one_by_one_and_shown(root: str) -> None:
     assert not policies_of(root).ack
 
 
+@pytest.mark.parametrize("set_by", ["--ttl", "--ttl-ms", "--ttl_ms"])
+@pytest.mark.parametrize("unset_by", ["ttl", "ttl_ms", "ttl-ms", "--ttl", "--ttl-ms"])
+def test_a_policy_is_set_and_unset_by_the_name_of_its_option_or_its_own(root: str, set_by: str, unset_by: str) -> None:
+    """`policy set --ttl` was undone by `policy unset ttl_ms` only."""
+    output(root, "subscribe", *NAMED)
+    output(root, "policy", "set", *NAMED, set_by, "1h")
+    assert policies_of(root).ttl_ms == 3_600_000
+    output(root, "policy", "unset", *NAMED, unset_by)
+    assert policies_of(root) == Policies()
+
+
+def test_each_policy_is_unset_by_its_option_and_a_backoff_as_a_whole() -> None:
+    """What is no name of a policy is refused by whoever unsets it."""
+    rows = Policies.rows.values()
+    for row in rows:
+        flag = row.flag.partition("/")[0]
+        wanted = [name for name in Policies.rows if name.startswith("retry_")] if flag == "--backoff" else [row.name]
+        assert policies.named([flag], rows) == wanted if row.option else policies.named([row.name], rows) == [row.name]
+    assert policies.named(["tll", "--tick"], rows) == ["tll", "--tick"]
+
+
 def test_a_subscription_that_is_not_there_is_named(root: str) -> None:
     """By each command that needs it."""
     for words in (("policy", "show"), ("policy", "set", "--ack"), ("unsubscribe",), ("consume", "--no-follow")):
@@ -133,7 +154,7 @@ def test_an_ended_subscription_is_gone(root: str) -> None:
 def test_subscriptions_are_listed_with_what_is_open(acknowledging: str) -> None:
     """In columns for people; what does not acknowledge has nothing open."""
     head, plain, line = output(acknowledging, "subscriptions").splitlines()
-    heads = "SUBSCRIPTION TYPE ACK BACKLOG OUTSTANDING WAITING OLDEST CONSUMERS HELD"
+    heads = "SUBSCRIPTION TYPE ACK PENDING OUTSTANDING WAITING OLDEST CONSUMERS HELD"
     assert head.split() == heads.split()
     assert plain.split() == ["t/plain", "shared", "no", "0", "-", "-", "-", "-", "-"]
     assert line.split()[:6] == ["t/s", "shared", "yes", "0", "3", "1"]
@@ -141,7 +162,7 @@ def test_subscriptions_are_listed_with_what_is_open(acknowledging: str) -> None:
     (found,) = json.loads(output(acknowledging, "subscriptions", "--subscription", "s", "--json"))
     assert (found["outstanding"], found["waiting"]) == (3, 1)
     assert (found["oldest"], found["oldest_due"]) == ("7:2", "1970-01-01T00:00:01.000Z")
-    assert found["consumers"] == 2
+    assert found["consumer_count"] == 2
 
 
 def test_consumers_are_listed_with_their_slots(acknowledging: str) -> None:
@@ -153,7 +174,7 @@ def test_consumers_are_listed_with_their_slots(acknowledging: str) -> None:
     assert nobody.split() == ["t/s", "(nobody)", "3-4,", "7"]
     found = json.loads(output(acknowledging, "consumers", "--json"))
     assert found["settled_at"] == "2023-11-14T22:13:20.000Z"
-    assert [each["slots"] for each in found["subscriptions"][0]["consumers"]] == [[0, 1, 2, 5], [6]]
+    assert [each["slot_numbers"] for each in found["subscriptions"][0]["consumers"]] == [[0, 1, 2, 5], [6]]
 
 
 def test_an_empty_warehouse_has_nobody(root: str) -> None:

@@ -102,17 +102,17 @@ def test_scripts_get_each_minute_and_then_the_answers() -> None:
     """A line each; a minute in which nothing is delivered has no lateness."""
     first, *_, last, answers = map(json.loads, as_json(told([30, 90, 700], outage=True)))
     named = {"topic": "t", "subscription": "s"}
-    due = {"due_count": 1, "delivered": 0, "expired": 0, "overdue": 1, "late_ms": None}
+    due = {"due_count": 1, "delivered": 0, "expired": 0, "overdue_at_end": 1, "late_ms": None}
     assert first == {**named, "minute": "2023-11-14T23:00:00.000Z", **due}
     assert (last["minute"], last["late_ms"]) == ("2023-11-14T23:11:00.000Z", 0)
     assert answers == {
         **named,
         "paused": False,
-        "overdue_now": 0,
+        "overdue": 0,
         "due_count": 3,
         "delivered": 3,
         "expired": 0,
-        "overdue": 0,
+        "overdue_at_end": 0,
         "late_ms": 570_000,
         "worst_minute": "2023-11-14T23:01:00.000Z",
         "gone_at": "2023-11-14T23:10:00.000Z",
@@ -128,12 +128,12 @@ def test_the_command_tells_what_if(root: str, tmp_path: Path) -> None:
     file.write_text(f"due_time,count,topic\n{soon},60,t\n{soon},40,\n")
     words = ("--add", str(file), "--topic", "t", "--max-rate", "1", "--hours", "1", "--json")
     minutes = [json.loads(line) for line in run(root, *words).stdout.splitlines()]
-    assert minutes[-1]["overdue_now"] == minutes[-1]["delivered"] == 100
+    assert minutes[-1]["overdue"] == minutes[-1]["delivered"] == 100
     assert minutes[-1]["gone_at"] is not None
     held = json.loads(run(root, *words, "--pause", "2h", "--group-by", "topic").stdout.splitlines()[-1])
-    assert (held["subscription"], held["delivered"], held["overdue"]) == (None, 0, 100)
+    assert (held["subscription"], held["delivered"], held["overdue_at_end"]) == (None, 0, 100)
     away = json.loads(run(root, *words, "--outage", "2h", "--group-by", "minute").stdout.splitlines()[-1])
-    assert (away["topic"], away["delivered"], away["overdue"], away["missed"]) == (None, 0, 100, 100)
+    assert (away["topic"], away["delivered"], away["overdue_at_end"], away["missed"]) == (None, 0, 100, 100)
     assert run(root, "--add", str(file), "--topic", "t").stdout.startswith("t/s  100 overdue now, 0 more due until ")
 
 

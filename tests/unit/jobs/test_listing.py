@@ -13,7 +13,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from jobs.commands.listing import listed
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from schemas import MESSAGES
 from tests.support.client import at, message_row, new_warehouse, noticed, put
@@ -34,7 +34,7 @@ def trips(tmp_path: Path) -> str:
         {"payload": b"\xff"},
     )
     put(root, MESSAGES, *(row | each for row, each in zip(rows, more, strict=True)))
-    send(root, [Message("reminders", b"")])
+    send(root, [OutgoingMessage("reminders", b"")])
     return root
 
 

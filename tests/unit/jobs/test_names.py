@@ -11,24 +11,38 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.version import VERSION
 from tests.support.client import new_warehouse
-from tests.support.invoked import invoke, output, run
+from tests.support.invoked import commands, invoke, output, run
 from tests.support.modules import ROOT
 
-LOOKS = (
-    ["receive"],
-    ["receive", "--no-follow"],
-    ["pending"],
-    ["pending", "--group-by", "key"],
-    ["subscriptions"],
-    ["consumers"],
-)
-"""Commands that look at what is there."""
-ACTS = (["pause"], ["resume"], ["unsubscribe"], ["clear"], ["consume"], ["policy", "show"], ["dead-letters", "list"])
-"""Commands that need the subscription."""
+MAKING = {"send", "subscribe", "import pulsar"}
+"""Commands whose topic need not be there: they say so when it is new."""
+MORE: dict[str, list[str]] = {
+    "dead-letters put-back": [],
+    "forecast": [],
+    "policy set": ["--ttl", "1h"],
+    "policy unset": ["ttl"],
+    "receive": ["--no-follow"],
+    "reschedule": ["--to", "tomorrow"],
+    "seek": ["--earliest"],
+    "shift": ["--by", "1h"],
+    "trace": ["--key", "a"],
+    **{name: ["--key", "a"] for name in ("cancel", "release")},
+}
+"""What a command needs beside the names."""
+
+
+NEEDING = {name for name, each in commands() if any(param.required and "-s" in param.opts for param in each.params)}
+"""Commands that have to be told a subscription."""
+
+
+def naming(option: str) -> list[str]:
+    """The commands that take a topic, or a subscription."""
+    found = {name for name, each in commands() if option in {word for param in each.params for word in param.opts}}
+    return sorted(found - MAKING)
 
 
 @pytest.fixture
@@ -41,9 +55,10 @@ def root(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-@pytest.mark.parametrize("words", [*LOOKS, *ACTS])
-def test_a_subscription_that_nobody_knows_is_told_with_the_nearest_one(root: str, words: list[str]) -> None:
+@pytest.mark.parametrize("command", naming("--subscription"))
+def test_a_subscription_that_nobody_knows_is_told_with_the_nearest_one(root: str, command: str) -> None:
     """`receive` waited for ever, and `pending` said that there was none."""
+    words = [*command.split(), *MORE.get(command, [])]
     result = run(root, *words, "--topic", "orders", "--subscription", "chekout")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "has no subscription 'chekout'; did you mean 'checkout'?" in result.stderr
@@ -57,20 +72,32 @@ def test_a_topic_may_be_spelled_with_its_namespace(root: str, words: list[str]) 
         assert result.exit_code == 0, result.stderr
 
 
-@pytest.mark.parametrize("words", [*LOOKS, ["trace", "--key", "a"], ["list"], ["topic"], ["policy", "show"]])
-def test_a_topic_that_nobody_knows_is_told_with_the_nearest_one(root: str, words: list[str]) -> None:
-    """So is the topic of a subscription."""
-    result = run(root, *words, "--topic", "order")
+@pytest.mark.parametrize("command", naming("--topic"))
+def test_a_topic_that_nobody_knows_is_told_with_the_nearest_one(root: str, command: str) -> None:
+    """So is the topic of a subscription, where a command has to name one."""
+    words = [*command.split(), *MORE.get(command, []), "--topic", "order"]
+    has_to = command in NEEDING
+    result = run(root, *words, *(["--subscription", "checkout"] if has_to else []))
+    if command == "policy set":
+        # A topic may have policies before it has anything else.
+        assert result.stderr == "delayline: topic 'order' has no subscription yet; did you mean 'orders'?\n"
+        return
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "delayline: there is no topic 'order'; did you mean 'orders'?\n"
-    paused = run(root, "pause", "--topic", "order", "--subscription", "checkout").stderr
-    assert paused == "delayline: topic 'order' has no subscription 'checkout'; did you mean 'orders'?\n"
+    what = "topic 'order' has no subscription 'checkout'" if has_to else "there is no topic 'order'"
+    assert result.stderr == f"delayline: {what}; did you mean 'orders'?\n"
+
+
+@pytest.mark.parametrize("words", [["subscribe", "--subscription", "s"], ["topic", "--partitions", "2"]])
+def test_a_topic_that_is_made_beside_one_of_nearly_its_name_is_told(root: str, words: list[str]) -> None:
+    """It may be mistyped; it is made all the same, and is known from then on."""
+    made = run(root, *words, "--topic", "ordres")
+    assert (made.exit_code, made.stderr) == (0, "delayline: topic 'ordres' is new; did you mean 'orders'?\n")
+    assert run(root, *words, "--topic", "ordres").stderr == ""
+    assert run(root, *words, "--topic", "reminders").stderr == ""
 
 
 def test_whoever_names_no_subscription_reads_of_none(root: str) -> None:
-    """Of the topic alone; or that no topic has one."""
-    cancelled = run(root, "cancel", "--topic", "order", "--key", "a").stderr
-    assert cancelled == "delayline: topic 'order' has no subscription; did you mean 'orders'?\n"
+    """Or that no topic has one."""
     listed = run(root, "pending", "--subscription", "chekout").stderr
     assert listed == "delayline: no topic has a subscription 'chekout'; did you mean 'checkout'?\n"
 
@@ -88,7 +115,7 @@ def test_a_topic_that_has_partitions_or_policies_only_is_known_and_who_gives_it_
 def test_what_was_there_once_and_what_has_only_messages_may_be_looked_at(root: str) -> None:
     """Its deliveries stay, and its history."""
     assert run(root, "receive", "--no-follow", "--subscription", "billing").exit_code == 0
-    send(root, [Message("new", b"", key="k")])
+    send(root, [OutgoingMessage("new", b"", key="k")])
     assert "waits in the inbox" in run(root, "trace", "--topic", "new", "--key", "k").stdout
 
 

@@ -56,7 +56,7 @@ def test_a_condition_that_fails_on_a_row_is_a_bad_value(tmp_path: Path) -> None:
         cancel(str(tmp_path), "t", "s", where="CAST(message_key AS BIGINT) > 5", dry_run=True)
 
 
-@pytest.mark.parametrize(("command", "code"), [("doctor", 130), ("send", 130), ("receive", 0)])
+@pytest.mark.parametrize(("command", "code"), [("doctor", 130), ("send", 130), ("receive", 130), ("run", 0)])
 def test_who_is_interrupted_does_not_say_that_all_is_well(
     command: str, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,11 +57,11 @@ def test_bars_widen_until_there_are_no_more_than_twelve(count: int, step: int, b
 def test_pending_in_json_holds_every_minute() -> None:
     """A script draws its own bars, and can read the tables at the same versions."""
     found = json.loads(as_json(Pending((Backlog("t", "a", 3, 61_000, {60_000: 3}),), 2, {"messages": 7})))
-    named = {"topic": "t", "subscription": "a", "held": 0, "paused": False, "held_ms": None}
-    assert found["pending"] == [
+    named = {"topic": "t", "subscription": "a", "held": 0, "paused": False, "held_for_ms": None}
+    assert found["subscriptions"] == [
         {
             **named,
-            "count": 3,
+            "pending": 3,
             "next_due": "1970-01-01T00:01:01.000Z",
             "due_by_minute": [["1970-01-01T00:01:00.000Z", 3]],
         }

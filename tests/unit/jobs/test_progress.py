@@ -55,7 +55,7 @@ def test_how_far_a_long_command_is_comes_as_lines_of_json(capsys: pytest.Capture
             step("files", number, 4)
     printed = capsys.readouterr()
     assert said(printed.err) == [("files", 1, 4), ("files", 3, 4)]
-    assert [json.loads(line)["seconds"] for line in printed.err.splitlines()] == [2.0, 4.5]
+    assert [json.loads(line)["took_s"] for line in printed.err.splitlines()] == [2.0, 4.5]
     assert printed.out == ""
 
 

@@ -69,13 +69,13 @@ def test_sinks_are_listed_with_how_far_they_are(root: str) -> None:
     assert "No sink has begun" in command(root, "sinks").output
     delivered(root, "a", "b")
     loop = sink(root, MemoryBroker().connect)
-    waits = r"t/s  published 0  versions behind 1  late \d+\.\d s  publishing"
+    waits = r"t/s  published 0  versions behind 1  behind by \d+\.\d s  publishing"
     assert re.search(waits, command(root, "sinks").output)
     run(loop)
     loop.stop()
-    assert "t/s  published 2  versions behind 0  late 0.0 s  publishing" in command(root, "sinks").output
+    assert "t/s  published 2  versions behind 0  behind by 0.0 s  publishing" in command(root, "sinks").output
     (shown,) = json.loads(command(root, "sinks", "--json").output)
-    assert (shown["published"], shown["versions_behind"], shown["late_s"], shown["error"]) == (2, 0, 0, None)
+    assert (shown["published"], shown["versions_behind"], shown["behind_ms"], shown["error"]) == (2, 0, 0, None)
 
 
 def test_a_sink_that_stands_still_says_why(root: str) -> None:

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from jobs.commands.status import as_json, look, report
 from pipeline.client.client import Client
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.client.subscribing.topics import create_partitioned_topic
@@ -39,7 +39,7 @@ def root(tmp_path: Path) -> str:
         noticed(root, "s", 0, topic=topic, marker=marker)
         put(root, MESSAGES, message_row(marker, 0, NOON + marker, topic=topic))
     put(root, REJECTED_INGEST, {"reason": "no_topic", "rejected_at": at(0), "batch_id": 0})
-    send(root, [Message("orders", b"")])
+    send(root, [OutgoingMessage("orders", b"")])
     return root
 
 
@@ -128,17 +128,17 @@ def test_topics_are_listed_with_what_they_hold(root: str) -> None:
     """A divided one once; what is in no subscription's way is there, too."""
     put(root, MESSAGES, message_row(7, 0, NOON, topic="nobody"))
     heads, *rows = output(root, "topics").splitlines()
-    assert heads.split() == ["TOPIC", "PARTITIONS", "MESSAGES", "BACKLOG", "NEXT", "DUE", "SUBSCRIPTIONS"]
+    assert heads.split() == ["TOPIC", "PARTITIONS", "MESSAGES", "PENDING", "NEXT", "DUE", "SUBSCRIPTIONS"]
     assert [row.split() for row in rows] == [
         ["nobody", "-", "1", "0", "-", "(none)"],
         ["orders", "-", "1", "1", "2096-10-01T20:00:00.000Z", "s"],
         ["shop", "2", "2", "2", "2096-10-01T20:00:00.001Z", "s"],
     ]
     first, _, last = json.loads(output(root, "topics", "--json"))
-    assert first["subscriptions"] == []
+    assert first["subscription_names"] == []
     assert (last["partitions"], last["next_due"]) == (2, "2096-10-01T20:00:00.001Z")
     with Client(root) as client:
-        assert [each.backlog for each in client.topics()] == [0, 1, 2]
+        assert [each.pending for each in client.topics()] == [0, 1, 2]
 
 
 def test_a_new_warehouse_has_no_topic_and_its_status_is_told(tmp_path: Path) -> None:
@@ -146,4 +146,4 @@ def test_a_new_warehouse_has_no_topic_and_its_status_is_told(tmp_path: Path) -> 
     root = new_warehouse(str(tmp_path))
     assert output(root, "topics") == "No topic.\n"
     said = json.loads(output(root, "status", "--json"))
-    assert (said["seen_at"], said["backlog"], said["subscriptions"], said["healthy"]) == (None, 0, [], True)
+    assert (said["seen_at"], said["pending"], said["subscriptions"], said["healthy"]) == (None, 0, [], True)

@@ -22,7 +22,7 @@ import pyarrow as pa
 from jobs import terminal
 from pipeline.client.client import Client
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.client.subscribing.topics import topic_partitions
 from pipeline.config.errors import BadValue
@@ -99,7 +99,7 @@ def test_a_name_that_would_become_another_one_is_refused_before_anything_is_made
         with pytest.raises(BadValue):
             create_all(root)
         with pytest.raises(BadValue):
-            send(root, [Message("t", b"x")])
+            send(root, [OutgoingMessage("t", b"x")])
         with pytest.raises(BadValue):
             Client(root).create_producer("t")
     assert list(tmp_path.iterdir()) == []

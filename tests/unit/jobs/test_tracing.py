@@ -21,7 +21,7 @@ from jobs import cli
 from jobs.commands.tracing import report
 from pipeline.client.insight.facts import Fact, Sent, Step
 from pipeline.client.insight.trace import MessageState, Trace
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from schemas import MESSAGES
 from tests.support.client import message_row, new_warehouse, noticed, put
@@ -56,7 +56,7 @@ def lines(*steps: Step, states: tuple[MessageState, ...] = ()) -> list[str]:
 
 def test_a_message_its_steps_and_its_states_are_lines(trips: str) -> None:
     """The newest messages with the key, the oldest of them first."""
-    send(trips, [Message("reminders", b"xyz", key="UA-1")])
+    send(trips, [OutgoingMessage("reminders", b"xyz", key="UA-1")])
     assert run(trips, "--key", "UA-1").output.splitlines()[:5] == [
         "reminders 1:0 [UA-1] due 2023-11-14T22:13:20.000Z, 0 bytes",
         "  1970-01-01T00:00:00.000Z  sent",
@@ -107,7 +107,7 @@ def test_whose_step_it_is_and_how_often_the_message_came_is_told() -> None:
 def test_scripts_get_a_line_of_json_for_each_message(trips: str) -> None:
     """Times and positions as text."""
     found = [json.loads(line) for line in run(trips, "--position", "1:1", "--json").output.splitlines()]
-    assert [(each["sent"]["position"], each["sent"]["due_time"]) for each in found] == [
+    assert [(each["as_sent"]["position"], each["as_sent"]["due_time"]) for each in found] == [
         ("1:1", "2023-11-14T22:13:21.000Z")
     ]
     assert [each["what"] for each in found[0]["steps"]] == ["sent", "accepted"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +14,6 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-import typer
-
-from jobs import cli
 from jobs.commands.deadletters import as_json as dead_letter
 from jobs.commands.jsonform import json_line
 from jobs.commands.replay import as_json as replayed
@@ -25,22 +23,19 @@ from pipeline.client.insight.trace import MessageState, Trace
 from pipeline.client.subscribing.deadletters import DeadLetter
 from pipeline.moving.pulsar import Taken
 from pipeline.service.replay import ReplayClock
-from tests.support.words import check, table
+from tests.support.invoked import commands
+from tests.support.modules import ROOT
+from tests.support.words import check, meanings, table
 
 NOON = 1_700_000_000_000
 
 
 def options() -> Iterator[tuple[str, str, Any]]:
     """Each option of each command: its long name, the command, what Typer knows of it."""
-
-    def below(command: Any, name: str) -> Iterator[tuple[str, str, Any]]:  # noqa: ANN401 - Typer's own types are private
-        for word, each in getattr(command, "commands", {}).items():
-            yield from below(each, f"{name} {word}")
-        for each in [] if hasattr(command, "commands") else command.params:
+    for name, command in commands():
+        for each in command.params:
             if each.param_type_name == "option" and each.name != "help":
-                yield each.opts[0], name.strip(), each
-
-    return below(typer.main.get_command(cli.app), "")
+                yield each.opts[0], name, each
 
 
 def test_the_page_has_each_option() -> None:
@@ -61,6 +56,33 @@ def test_an_option_takes_the_same_kind_of_value_in_each_command() -> None:
     assert {name: each for name, each in forms.items() if len(each - own) > 1} == {}
 
 
+def test_an_earlier_spelling_is_taken_and_named() -> None:
+    """A script of last year goes on."""
+    others = {word for _, _, option in options() for word in option.opts[1:] if word.startswith("--")}
+    text = (ROOT / "docs" / "words.md").read_text(encoding="utf-8").partition("## Earlier spellings\n")[2]
+    assert others == set(re.findall(r"^\| `(--[\w-]+)` \|", text.partition("\n## ")[0], re.MULTILINE))
+
+
+def test_a_word_has_one_kind_in_options_and_in_json() -> None:
+    """`--priority` was the name of a property, and `priority` a number. A flag asks for what is named like it."""
+    told, asked = table("Names in JSON"), table("Options")
+    words = {f"{name[2:].replace('-', '_')}{'_ms' * (kind == 'duration')}": kind for name, kind in asked.items()}
+    alike = {"condition": "text"}
+    both = {name: (alike.get(words[name], words[name]), told[name]) for name in words.keys() & told.keys()}
+    assert len(both) >= 20
+    assert {name: kinds for name, kinds in both.items() if kinds[0] not in ("flag", kinds[1])} == {}
+
+
+@pytest.mark.parametrize("title", ["Options", "Names in JSON"])
+def test_a_word_says_one_thing_and_a_thing_is_said_by_one_word(title: str) -> None:
+    """A line that says what a word means here and there confesses two meanings; two with one text are two words."""
+    means = meanings(title)
+    assert {word: text for word, text in means.items() if re.search(r"; (in|of) ", text)} == {}
+    assert len(set(means.values())) == len(means)
+    stems = [re.sub("_m?s$", "", word) for word in means]
+    assert sorted(stems) == sorted(set(stems)), "a word with another unit is another word"
+
+
 def test_what_needs_a_job_or_a_broker_prints_the_words_of_the_page() -> None:
     """All else is looked at wherever a test runs a command (`tests.support.invoked`)."""
     step = Step("accepted", None, "s", 1, 0, {"position": "1:0", "due": NOON, "by": "ann"})
@@ -75,7 +97,7 @@ def test_what_needs_a_job_or_a_broker_prints_the_words_of_the_page() -> None:
     for line in lines:
         check(json.loads(line))
     (trace, (taken,), _, dead) = map(json.loads, lines)
-    assert (trace["sent"]["position"], trace["sent"]["due_time"]) == ("1:0", "2023-11-14T22:13:20.000Z")
+    assert (trace["as_sent"]["position"], trace["as_sent"]["due_time"]) == ("1:0", "2023-11-14T22:13:20.000Z")
     assert trace["steps"][0]["details"]["issued_by"] == "ann"
     assert taken["last_due"] == "2023-11-14T22:13:20.000Z"
     assert (dead["position"], dead["payload_base64"]) == ("3:0", "/w==")

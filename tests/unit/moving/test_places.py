@@ -16,7 +16,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from pipeline.brokers.pulsar import Position
-from pipeline.client.producing.inbox import Message, rows_of_messages
+from pipeline.client.producing.inbox import OutgoingMessage, rows_of_messages
 from pipeline.config.errors import BadValue, StageRunning
 from pipeline.delta import deltars
 from pipeline.delta.deltars import append, open_table, path_of
@@ -73,7 +73,7 @@ def commit(root: str, number: int, soon_ms: int, *, dies: bool = False) -> None:
     now = place(root)
     now.plan(number, soon_ms)
     if not dies:
-        append(root, INBOX, rows_of_messages([Message("t", b"x")]), once=(now.name, number))
+        append(root, INBOX, rows_of_messages([OutgoingMessage("t", b"x")]), once=(now.name, number))
 
 
 def test_a_later_process_knows_what_each_commit_has_left(root: str) -> None:
@@ -117,7 +117,7 @@ def test_a_number_of_somebody_else_does_not_move_an_import(root: str, number: in
     strange = Transaction(name, number)
     write_deltalake(
         path_of(root, INBOX),
-        rows_of_messages([Message("t", b"x")]),
+        rows_of_messages([OutgoingMessage("t", b"x")]),
         mode="append",
         commit_properties=CommitProperties(app_transactions=[strange]),
     )
@@ -126,7 +126,7 @@ def test_a_number_of_somebody_else_does_not_move_an_import(root: str, number: in
     if begun:
         assert [each.name for each in noted_by_others(root)] == [name]
         assert ("noted_by_others", name) in wrong(root)
-        append(root, INBOX, rows_of_messages([Message("t", b"x")]), once=(name, 20), drawn=True)
+        append(root, INBOX, rows_of_messages([OutgoingMessage("t", b"x")]), once=(name, 20), drawn=True)
         assert place(root).last == 20
         assert not list(noted_by_others(root))
 
@@ -136,7 +136,7 @@ def test_of_two_imports_at_once_one_commits(root: str, monkeypatch: pytest.Monke
     """In a store no lock keeps them apart. Both took the same messages."""
     commit(root, 10, 1_000)
     first, second = place(root), place(root)
-    rows = rows_of_messages([Message("t", b"x")])
+    rows = rows_of_messages([OutgoingMessage("t", b"x")])
     first.commit(rows, 20, 5_000)
     with pytest.raises(StageRunning):
         second.commit(rows, 20 if same else 15, 9_000)
@@ -165,7 +165,7 @@ def test_of_two_imports_at_once_one_commits(root: str, monkeypatch: pytest.Monke
 def test_of_two_imports_that_commit_at_the_same_moment_one_does(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one commits between the look at the number and the commit."""
     first, second = place(root), place(root)
-    rows = rows_of_messages([Message("t", b"x")])
+    rows = rows_of_messages([OutgoingMessage("t", b"x")])
     fit = deltars.fitted
 
     def meanwhile(opened: DeltaTable, table: Table, some: pa.Table) -> pa.Table:
@@ -193,7 +193,7 @@ def test_a_commit_that_a_store_denies_though_it_has_come_is_no_other_import(
         raise CommitFailedError("a version is there")
 
     monkeypatch.setattr(deltars, "write_deltalake", denies)
-    place(root).commit(rows_of_messages([Message("t", b"x")]), 20, 5_000)
+    place(root).commit(rows_of_messages([OutgoingMessage("t", b"x")]), 20, 5_000)
     now = place(root)
     assert (now.last, [now.took(20, due) for due in (5_000, 5_001)]) == (20, [False, True])
     assert open_table(root, INBOX).to_pyarrow_table().num_rows == 2

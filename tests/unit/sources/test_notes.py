@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark", reason="sources are streams of Spark's")
 pytest.importorskip("deltalake", reason="the warehouse needs requirements/all.lock")
 
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.config.errors import SourcePlaceGone
 from pipeline.config.options import StageListener, nobody
 from pipeline.config.sources import Source
@@ -102,13 +102,13 @@ def test_a_note_of_somebody_else_does_not_move_a_source(root: str, more: dict[st
 def test_a_note_of_its_own_that_is_repeated_does_not_move_a_source(root: str) -> None:
     """It would take again what it has taken. Its last one may be repeated: maintenance does that."""
     first, last = (note(root, each) for each in ours(root))
-    send(root, [Message("t", b"x")])
+    send(root, [OutgoingMessage("t", b"x")])
     strange(root, last)
     assert source(root).place == {"at": 2}
     assert not named(root)
-    send(root, [Message("t", b"x")])
+    send(root, [OutgoingMessage("t", b"x")])
     strange(root, first)
-    send(root, [Message("t", b"x")])
+    send(root, [OutgoingMessage("t", b"x")])
     assert source(root).place == {"at": 2}
     assert named(root) == ["orders"]
 

@@ -26,7 +26,7 @@ from pipeline.client.create import create_all
 from pipeline.client.exceptions import ConnectError
 from pipeline.client.message import MessageId
 from pipeline.client.producing import writer as producer_inbox
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing import topics
 from pipeline.client.subscribing.topics import create_partitioned_topic
 from pipeline.client.tables import topiclog as reader_log
@@ -204,7 +204,7 @@ def test_producers_at_once_lose_nothing() -> None:
     sent: list[int] = []
 
     def produce(number: int) -> None:
-        sent.extend(send("s3a://bucket/producers", [Message("t", bytes([number]))]) for _ in range(6))
+        sent.extend(send("s3a://bucket/producers", [OutgoingMessage("t", bytes([number]))]) for _ in range(6))
 
     producers = [Thread(target=produce, args=(number,)) for number in range(3)]
     for each in producers:

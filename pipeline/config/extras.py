@@ -1,4 +1,4 @@
-"""What some commands need beside the package: its extras, each one named in a line when it is missing."""
+"""What some calls and commands need beside the package: its extras, each one named in a line when it is missing."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -13,8 +13,11 @@ EXTRAS = {
 """The modules that an extra brings."""
 
 
-class ExtraMissing(PipelineError):
-    """A command needs an extra of the package that is not installed. Install it, and give the command again."""
+class ExtraMissing(ModuleNotFoundError, PipelineError):
+    """A call or a command needs an extra of the package that is not installed. Install it, and try again."""
+
+    # That of an ImportError knows its text only.
+    __reduce__ = PipelineError.__reduce__
 
     def __init__(self, module: str, extras: Sequence[str]) -> None:
         """Say which module is not there, and which extras bring all that is missing."""
