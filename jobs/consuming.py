@@ -29,9 +29,9 @@ dead_letters = App(help="Messages that failed too often.")
 app.add_typer(policy, name="policy", rich_help_panel=MESSAGES)
 app.add_typer(dead_letters, name="dead-letters", rich_help_panel=MESSAGES)
 _TOPICS = TopicPolicies.rows
-_OF_A_TOPIC = "delays and --precision are policies of a topic: leave --subscription out"
+_OF_A_TOPIC = "delays, --precision and windows are policies of a topic: leave --subscription out"
 _OF_A_SUBSCRIPTION = (
-    "only delays, --precision and --ttl are policies of a topic: name a subscription with --subscription"
+    "only delays, --precision, windows and --ttl are policies of a topic: name a subscription with --subscription"
 )
 _OfSubscription = Annotated[
     str | None,

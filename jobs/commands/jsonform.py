@@ -32,6 +32,7 @@ TIMES = {
     "occurrence": "occurrence",
     "oldest_due": "oldest_due",
     "published": "publish_time",
+    "put_off_from": "put_off_from",
     "seen_ms": "seen_at",
     "settled_ms": "settled_at",
     "worst_minute": "worst_minute",

@@ -7,6 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+
 from jobs.commands.durations import UNITS_MS
 from jobs.commands.jsonform import json_line, record
 from jobs.commands.times import spoken
@@ -19,6 +22,7 @@ from pipeline.config.printed import printable
 from pipeline.config.spelling import spell
 from pipeline.subscriptions.policies import TopicPolicies
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _NAMED = 3
 """So many subscriptions are named."""
 _MESSAGES, _BYTES = 50_000, 16 * 1024 * 1024
@@ -66,22 +70,32 @@ class Outbox:
     def times(self) -> Iterator[str]:
         """What was asked for, as it was understood, and when a single message comes."""
         after_ms, at = self._form.deliver_after_ms, self._form.deliver_time
-        due = self._due()
+        due, opens = self._due(), self._opens()
         if after_ms is not None:
             yield f"to come after {spell(after_ms) if after_ms >= UNITS_MS['s'] else f'{after_ms}ms'}"
         elif at is not None:
             yield f"to come at {spoken(at)}"
-        if due is not None and due != at:
+        if opens is not None:
+            spread = self._policies.window_spread_ms
+            within = f"within {spell(spread)} from {spoken(opens)} on" if spread else spoken(opens)
+            yield f"due {within} by the window of the topic"
+        elif due is not None and due != at:
             floor = self._policies.fixed_delay_ms or self._policies.min_delay_ms
             yield f"due {spoken(due)}{'' if floor is None else ' by the policies of the topic'}"
 
     def record(self) -> dict[str, object]:
         """The same for scripts."""
-        times = {"deliver_at": self._form.deliver_time, "due_time": self._due()}
+        opens = self._opens()
+        due = self._due() if opens is None else None if self._policies.window_spread_ms else opens
+        times = {"deliver_at": self._form.deliver_time, "due_time": due}
         return record(**{name: each for name, each in times.items() if each is not None})
 
     def _due(self) -> datetime | None:
         return None if self._first is None or self.sent != 1 else _due(self._first, self._policies)
+
+    def _opens(self) -> datetime | None:
+        """The opening for which a single message has to wait; None: it comes when it is due, or nobody can tell."""
+        return None if self._first is None or self.sent != 1 else _opens(self._first, self._policies)
 
     @property
     def is_full(self) -> bool:
@@ -161,3 +175,15 @@ def _due(message: OutgoingMessage, policies: TopicPolicies) -> datetime | None:
     times = [message.publish_time + timedelta(milliseconds=each) for each in delays if each is not None]
     times += [message.deliver_time] if fixed is None and message.deliver_time is not None else []
     return max(message.publish_time, *times) if times else None
+
+
+def _opens(message: OutgoingMessage, policies: TopicPolicies) -> datetime | None:
+    """When the window of a topic opens for a message that would be due while it is closed."""
+    opening, due = policies.opening, _due(message, policies) or message.publish_time
+    if opening is None or due is None or policies.precision != TopicPolicies().precision:
+        return None
+    name = opening.zone.property
+    zones = None if name is None else pa.array([(message.properties or {}).get(name)], pa.string())
+    ms = np.array([-((_EPOCH - due) // timedelta(milliseconds=1))], np.int64)
+    opens = int(opening.put_off(ms, np.zeros(1, np.int64), zones=zones)[0])
+    return _EPOCH + timedelta(milliseconds=opens) if opens > ms[0] else None

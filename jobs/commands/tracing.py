@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pipeline.client.insight.facts import Fact, Step
+from pipeline.client.insight.facts import PUT_OFF_FROM, Fact, Step
 from pipeline.client.insight.trace import MessageState, Trace
 from pipeline.config.printed import printable
 from pipeline.config.spelling import iso_text, spell
@@ -72,7 +72,7 @@ def step_words(what: str, details: Mapping[str, Fact]) -> str:  # noqa: PLR0911 
         case "sent":
             return "sent"
         case "accepted":
-            return f"accepted at {details['position']}"
+            return f"accepted at {details['position']}{_put_off(details)}"
         case "refused":
             return f"refused by ingest: {details['reason']}"
         case "released":
@@ -92,6 +92,12 @@ def step_words(what: str, details: Mapping[str, Fact]) -> str:  # noqa: PLR0911 
             return _said(what, details)
         case _:
             return _commanded(what, details)
+
+
+def _put_off(details: Mapping[str, Fact]) -> str:
+    """Why it is due later than its producer asked."""
+    before = details.get(PUT_OFF_FROM)
+    return f", put off from {iso_text(before)} to the next opening" if isinstance(before, int) else ""
 
 
 def _said(what: str, details: Mapping[str, Fact]) -> str:

@@ -104,6 +104,9 @@ class StageListener:
     def rejected(self, reason: str, count: int) -> None:
         """Ingest rejected so many rows of the inbox, for a reason of `rejected_ingest`."""
 
+    def unknown_zones(self, count: int) -> None:
+        """Ingest took so many messages whose property for the window of their topic names no time zone."""
+
     def left_out(self, topic: str, subscription: str, reason: str, count: int) -> None:
         """Dispatch left so many messages out by a policy of the subscription, for a reason of `rejected_dispatch`."""
 

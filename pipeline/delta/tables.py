@@ -38,7 +38,7 @@ from schemas import (
 
 _GROWN = (INBOX, MESSAGES, SEGMENTS, REDELIVERY, HELD, DELIVERIES, REJECTED_INGEST, REJECTED_DISPATCH, COMMANDS)
 """Tables whose contracts have got optional columns since the first warehouses were made."""
-_LATER = {table.name: IDENTITY for table in (INBOX, MESSAGES, REJECTED_INGEST)}
+_LATER = {table.name: IDENTITY for table in (INBOX, REJECTED_INGEST)} | {MESSAGES.name: (*IDENTITY, "put_off_from")}
 """The columns that some of them have got; of the others it is all optional ones. A column that was there from the start
 is not added: who dropped or renamed it has to know."""
 _LOOKS = 8

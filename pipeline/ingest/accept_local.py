@@ -14,9 +14,17 @@ from pipeline.delta.checkpoints import Position
 from pipeline.delta.logs.entries import uri_name
 from pipeline.delta.reading.strangers import FOLDED, FilesBroken, too_large
 from pipeline.delta.warehouse import Place, Warehouse
-from pipeline.ingest.core.rules import ROW, classify, in_order, message_columns
+from pipeline.ingest.core.rules import (
+    ROW,
+    ZONE,
+    classify,
+    in_order,
+    message_columns,
+    recipients,
+    unknown_zones,
+)
 from pipeline.ingest.core.terms import Counts, Terms
-from pipeline.storage.arrays import arrow_schema, longs
+from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.storage.gather import Gathered, Texts, cuts
 from pipeline.storage.parquet import row_groups, size_of
 from pipeline.storage.texts import refused_texts
@@ -74,14 +82,14 @@ class LocalBatch:
     @classmethod
     def of(cls, inbox: Gathered, terms: Terms) -> "LocalBatch":
         """Look at rows of the inbox, in the order in which they arrived."""
-        classified = classify(inbox.rows, terms)
-        classified = classified.append_column(ROW, pa.array(np.arange(classified.num_rows)))
+        classified = classify(numbered(inbox, terms), terms)
         good = pc.is_null(classified.column("reason"))
         accepted, refused = classified.filter(good), classified.filter(pc.invert(good))
         due = longs(accepted, "due_ms")
         segments = frozenset(np.unique(due[due >= terms.load_until] // terms.segment_ms).tolist())
         reasons = {row["values"]: row["counts"] for row in pc.value_counts(refused.column("reason")).to_pylist()}
-        counts = Counts(accepted.num_rows, reasons, segments, int((due < terms.express).sum()))
+        zones = int(pc.sum(unknown_zones(accepted, terms)).as_py() or 0)
+        counts = Counts(accepted.num_rows, reasons, segments, int((due < terms.express).sum()), zones)
         return cls(terms, accepted, refused, inbox.texts, counts)
 
     def messages(self, settings: Settings) -> Iterator[pa.Table]:
@@ -110,3 +118,20 @@ class LocalBatch:
             for name in texts.column_names:
                 piece = piece.append_column(name, texts.column(name))
             yield piece
+
+
+def numbered(inbox: Gathered, terms: Terms) -> pa.Table:
+    """Small columns of rows of the inbox, in the order of arrival, with `ROW` and the zones of recipients."""
+    rows = inbox.rows.append_column(ROW, pa.array(np.arange(inbox.rows.num_rows)))
+    for name, here in recipients(rows, terms).items():
+        rows = rows.append_column(ZONE + name, _placed(inbox.texts.values(here, name), here, rows.num_rows))
+    return rows
+
+
+def _placed(values: pa.ChunkedArray, places: IntArray, count: int) -> pa.ChunkedArray:
+    """Values at some places of so many rows, and NULL at the others."""
+    if len(places) == count:
+        return values
+    numbers = np.full(count, -1)
+    numbers[places] = np.arange(len(places))
+    return values.take(pa.array(numbers, mask=numbers < 0))

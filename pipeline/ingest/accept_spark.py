@@ -15,12 +15,13 @@ import pyarrow as pa
 from pipeline.config.lazyspark import F
 from pipeline.config.session import kept
 from pipeline.config.settings import Settings
-from pipeline.delta.reading.arrival import ARRIVAL
+from pipeline.delta.reading.arrival import ARRIVAL, numbered_by_arrival
 from pipeline.delta.writing.numbering import NUMBER, in_order
-from pipeline.ingest.core.rules import MESSAGE, verdicts
+from pipeline.ingest.core.rules import MESSAGE, ROW, UNKNOWN_ZONE, ZONE, verdicts
 from pipeline.ingest.core.terms import Counts, Terms
 from pipeline.ingest.texts import refused_texts, short_topics, wrong_text
 from pipeline.storage.texts import PAYLOAD_BYTES, WRONG_TEXT
+from pipeline.subscriptions.windows import ZONE_BYTES
 from schemas import MESSAGES
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ ORDER = ("topic", "due_ms", *ARRIVAL)
 _VERDICT = "verdict"
 """The column with what the core says of a row."""
 _TYPE = (
-    "struct<reason: string, due_ms: bigint, "
-    "publish_time: timestamp, deliver_at: timestamp, due_time: timestamp, parked: boolean>"
+    f"struct<reason: string, due_ms: bigint, {UNKNOWN_ZONE}: boolean, publish_time: timestamp, deliver_at: timestamp, "
+    "due_time: timestamp, put_off_from: timestamp, parked: boolean>"
 )
 
 
@@ -57,7 +58,7 @@ class SparkBatch:
     def of(cls, inbox: DataFrame, terms: Terms) -> Iterator[SparkBatch]:
         """Look at inbox rows with their place of arrival; they are held until the end of the block."""
         classified = classify(inbox, terms)
-        small = classified.select(*ORDER, "reason", f"{_VERDICT}.parked")
+        small = classified.select(*ORDER, "reason", f"{_VERDICT}.parked", f"{_VERDICT}.{UNKNOWN_ZONE}")
         with kept(small):
             yield cls(terms, classified, small, _count(small, terms))
 
@@ -76,7 +77,9 @@ class SparkBatch:
 
 def classify(rows: DataFrame, terms: Terms) -> DataFrame:
     """Add `reason` (NULL: accepted), `due_ms` and `verdict`, which has the columns of `core.rules.MESSAGE`."""
-    rows = short_topics(rows).withColumn(_VERDICT, _verdict(terms))
+    spread = any(each.spread_ms for each in terms.topics.windows)
+    rows = numbered_by_arrival(short_topics(rows), ROW) if spread else short_topics(rows)
+    rows = rows.withColumn(_VERDICT, _verdict(terms))
     return rows.select("*", f"{_VERDICT}.reason", f"{_VERDICT}.due_ms")
 
 
@@ -87,6 +90,12 @@ def _verdict(terms: Terms) -> Column:
     it then reads all that are in the batch already.
     """
     measured = {PAYLOAD_BYTES: F.octet_length("payload").cast("bigint"), WRONG_TEXT: wrong_text()}
+    windows = terms.topics.windows
+    if windows:
+        measured[ROW] = F.col(ROW) if any(each.spread_ms for each in windows) else F.lit(0).cast("bigint")
+    for name in sorted({each.zone.property for each in windows if each.zone.property is not None}):
+        zone = F.element_at("properties", F.lit(name)).cast("binary")
+        measured[ZONE + name] = F.substring(zone, 1, ZONE_BYTES + 1)
     names = ("topic", "publish_time", "deliver_at", "deliver_after_ms", *measured)
 
     def of_rows(*columns: pa.Array) -> pa.Array:
@@ -102,9 +111,10 @@ def _count(small: DataFrame, terms: Terms) -> Counts:
     accepted = F.col("reason").isNull()
     segment = F.when(accepted & F.col("parked"), F.floor(F.col("due_ms") / F.lit(terms.segment_ms)))
     express = F.count_if(accepted & (F.col("due_ms") < terms.express))
-    row = small.agg(F.count_if(accepted), F.count_if(~accepted), F.collect_set(segment), express).collect()[0]
+    sums = F.count_if(accepted), F.count_if(~accepted), F.collect_set(segment), express
+    row = small.agg(*sums, F.count_if(accepted & F.col(UNKNOWN_ZONE))).collect()[0]
     reasons = small.where(~accepted).groupBy("reason").count().collect() if row[1] else []
-    return Counts(row[0], {each[0]: each[1] for each in reasons}, frozenset(row[2]), row[3])
+    return Counts(row[0], {each[0]: each[1] for each in reasons}, frozenset(row[2]), row[3], row[4])
 
 
 def message_rows(numbered: DataFrame, terms: Terms) -> DataFrame:

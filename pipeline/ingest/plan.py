@@ -10,8 +10,9 @@ from pipeline.delta.logs.entries import Commit
 from pipeline.delta.reading.strangers import LeftOut
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.batchcommits import last_commits
-from pipeline.ingest.core.terms import ledgers
+from pipeline.ingest.core.terms import Terms, ledgers
 from pipeline.ingest.segments import Span
+from pipeline.subscriptions.lines import Registered
 from schemas import MESSAGES, REJECTED_INGEST, SEGMENTS
 from state.units import Ms
 
@@ -66,6 +67,28 @@ class Plan:
     def span(self) -> Span:
         """Which positions the batch addresses."""
         return Span(self.now, self.loaded, self.load_until, self.first_ledger, self.next_ledger, self.express)
+
+    def terms(self, registered: Registered, segment_ms: int, entries: int, number: int) -> Terms:
+        """What decides the rows of the batch.
+
+        Args:
+            registered: what the registry says at the plan's version.
+            segment_ms: the span of a segment.
+            entries: so many messages fill a ledger, when the plan does not say it.
+            number: of the batch.
+        """
+        return Terms(
+            self.now,
+            *self.limits,
+            registered.topics,
+            registered.ticks,
+            self.express,
+            self.load_until,
+            segment_ms,
+            self.first_ledger,
+            self.entries or entries,
+            number,
+        )
 
     def filled(self, accepted: int, entries: int) -> int:
         """The first ledger that is left unused by so many messages; of an earlier plan so many `entries` fill one."""

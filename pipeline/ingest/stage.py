@@ -37,7 +37,7 @@ from pipeline.delta.writing.oncewriter import Rows, Sink
 from pipeline.ingest.accept_local import NO_ROWS, LocalBatch, local_inbox
 from pipeline.ingest.accept_spark import SparkBatch
 from pipeline.ingest.changes import Changes, refused
-from pipeline.ingest.core.terms import Counts, Terms
+from pipeline.ingest.core.terms import Counts
 from pipeline.ingest.expressgate import ExpressGate
 from pipeline.ingest.inboxcolumns import check_columns
 from pipeline.ingest.plan import Plan
@@ -56,7 +56,7 @@ from pipeline.ingest.segments import (
 )
 from pipeline.storage.gather import Gathered
 from pipeline.subscriptions.limits import Limits
-from pipeline.subscriptions.lines import NO_POLICIES
+from pipeline.subscriptions.lines import Registered
 from pipeline.subscriptions.markers import IngestMemory, Marker, Markers, marker_rows
 from pipeline.subscriptions.registry import Registry, refusals
 from pipeline.worker.express import Express
@@ -169,17 +169,8 @@ class Ingest:
             FilesBroken: some of its files cannot be read, or unfold to too much and were not `checked` before.
         """
         idle = (start.version, start.index) == (end.version, end.index)
-        terms = Terms(
-            plan.now,
-            *plan.limits,
-            NO_POLICIES if idle else self._registry.at(plan.registry).topics,
-            express=plan.express,
-            load_until=plan.load_until,
-            segment_ms=self._segment_ms,
-            first_ledger=plan.first_ledger,
-            entries=plan.entries or self._settings.entries_per_ledger,
-            batch_id=number,
-        )
+        registered = Registered() if idle else self._registry.at(plan.registry)
+        terms = plan.terms(registered, self._segment_ms, self._settings.entries_per_ledger, number)
         if idle:
             # A tick alone: there may be something to load.
             yield LocalBatch.of(NO_ROWS, terms)
@@ -237,10 +228,12 @@ class Ingest:
         return count is None or count > self._settings.rows_per_task
 
     def _take(self, batch: Batch, passed: pa.Table, plan: Plan, commits: BatchCommits, *, again: bool) -> None:
-        counts = batch.counts
+        # What was written before follows the time-zone data of then.
+        counts = replace(batch.counts, unsure=again and bool(batch.terms.topics.windows))
         if counts.accepted or counts.rejected:
             self._observe("ingest.counted", commits.number)
             say_refused(counts)
+            self.watch.unknown_zones(counts.zones)
             for reason, count in counts.reasons.items():
                 self.watch.rejected(reason, count)
             plan = self._write_messages(batch, plan, commits)
@@ -257,7 +250,7 @@ class Ingest:
             rows = batch.rejected(pa.concat_tables([refusals(unfollowed, wrong), passed]))
             commits.append(REJECTED_INGEST, rows, plan.as_note())
         # What is due too soon to wait is released before `segments` says that the batch was addressed.
-        if counts.express and commits.note(REDELIVERY) is None:
+        if counts.some_express and commits.note(REDELIVERY) is None:
             released = self._released(members, plan, commits.number)
             if released is not None:
                 commits.append(REDELIVERY, released, plan.as_note())
@@ -295,7 +288,7 @@ class Ingest:
         """
         memory = self._recall(plan)
         load = memory.waits_before(plan.load_until, self._segment_ms)
-        wanted = {NEAR: counts.accepted > counts.express, LOAD: load, BACKFILL: bool(members.backfill)}
+        wanted = {NEAR: counts.some_near, LOAD: load, BACKFILL: bool(members.backfill)}
         kinds = frozenset(kind for kind, needed in wanted.items() if needed)
         if not (kinds or members.changed or again or self._is_mark_old(plan)):
             self._memory = replace(memory, next_ledger=plan.next_ledger)

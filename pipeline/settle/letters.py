@@ -14,9 +14,7 @@ from hashlib import blake2b
 from itertools import count, islice
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap
 
 from pipeline.config.lazyspark import F
 from pipeline.config.routes import NotInDriver
@@ -24,15 +22,16 @@ from pipeline.delta.deltars import append, open_table
 from pipeline.delta.logs.entries import appended, commits, newest
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.reading.files import read_files
-from pipeline.delta.reading.messages import Bounds, MessageLog, message_groups
+from pipeline.delta.reading.messages import MessageLog
 from pipeline.delta.reading.strangers import broken, left_out, unfolding
 from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.core.listener import Listener
+from pipeline.settle.lookup import PIECE_BYTES, PLACE, Wanted, bounds_of, gathered, slices
 from pipeline.storage.arrays import arrow_schema, longs, ordered
-from pipeline.storage.gather import TEXTS, Gathered, cuts
+from pipeline.storage.gather import TEXTS, cuts
 from pipeline.storage.parquet import MOST_UNFOLDED, row_groups
 from pipeline.subscriptions.letters import APPLICATION, batch_of, transaction
-from schemas import INBOX, MESSAGES
+from schemas import INBOX
 from state.positions import Positions
 from state.settling import DeadLetter
 
@@ -127,11 +126,10 @@ def _digest(row: Mapping[str, Any]) -> bytes:
     return blake2b(repr(values).encode(), digest_size=16).digest()
 
 
-_PLACE = ("topic", "ledger_id", "entry_id")
-_PIECE_BYTES, _ROW_BYTES = 64 << 20, 1_024
-"""What is appended at once, and what a row takes beside its texts. They stay: who repeats a batch cuts it alike."""
-_MOST_PLACES, _MOST_ROWS = 1 << 18, 1 << 16
-"""Messages that are looked for at once, but for those of one ledger, and that are taken from Arrow at once."""
+_ROW_BYTES = 1_024
+"""What a row takes beside its texts. So much, and `PIECE_BYTES` at once: who repeats a batch cuts it alike."""
+_MOST_ROWS = 1 << 16
+"""Messages that are taken from Arrow at once."""
 Letter = tuple[Listener, DeadLetter]
 
 
@@ -231,7 +229,7 @@ class DeadLetters:
     def _rows(self, letters: Sequence[Letter], missing: list[tuple[Listener, Positions]]) -> Iterator[dict[str, Any]]:
         """Rows of `inbox`, one at a time; what has no message is told beside them."""
         for listener, letter in letters:
-            for wanted in _slices(letter.positions):
+            for wanted in slices(letter.positions):
                 for message in self._messages(listener.name[0], wanted):
                     wanted[message["ledger_id"]].discard(message["entry_id"])
                     yield _row(listener, letter, message)
@@ -239,50 +237,28 @@ class DeadLetters:
                 if left:
                     missing.append((listener, Positions.gathered(left)))
 
-    def _messages(self, topic: str, wanted: Mapping[int, BitMap]) -> Iterator[dict[str, Any]]:
+    def _messages(self, topic: str, wanted: Wanted) -> Iterator[dict[str, Any]]:
         """The messages at some positions, in their order, one at a time."""
-        bounds = Bounds(min(wanted), max(wanted))
         try:
-            found = self._gathered(topic, bounds, wanted)
+            found = gathered(self._log, topic, wanted)
         except NotInDriver:
-            rows = self._log.read([bounds]).where(bounds.inside & (F.col("topic") == topic)).select(*_PLACE, *TEXTS)
-            for row in rows.orderBy(*_PLACE).toLocalIterator():
+            bounds = bounds_of(wanted)
+            rows = self._log.read([bounds]).where(bounds.inside & (F.col("topic") == topic)).select(*PLACE, *TEXTS)
+            for row in rows.orderBy(*PLACE).toLocalIterator():
                 if row["entry_id"] in wanted.get(row["ledger_id"], ()):
                     yield row.asDict()
             return
-        order = ordered([longs(found.rows, name) for name in _PLACE[1:]])
+        order = ordered([longs(found.rows, name) for name in PLACE[1:]])
         for first, last in cuts(found.texts.sizes[order], _MOST_ROWS):
             some = order[first:last]
-            places = found.rows.select(_PLACE).take(pa.array(some))
+            places = found.rows.select(PLACE).take(pa.array(some))
             yield from pa.Table.from_arrays(
-                [*places.columns, *found.texts.take(some).columns], names=[*_PLACE, *TEXTS]
+                [*places.columns, *found.texts.take(some).columns], names=[*PLACE, *TEXTS]
             ).to_pylist()
-
-    def _gathered(self, topic: str, bounds: Bounds, wanted: Mapping[int, BitMap]) -> Gathered:
-        """The messages at some positions, in any order. Texts that are many stay in their files.
-
-        Raises:
-            NotInDriver: only Spark reads them, or they are too many.
-        """
-        groups = ((group, _chosen(group.read(_PLACE), topic, wanted)) for group in message_groups(self._log, bounds))
-        return Gathered.read(MESSAGES, ((group, numbers) for group, numbers in groups if len(numbers)), _PIECE_BYTES)
 
 
 def _incarnation(letter: Letter) -> tuple[str, str, int]:
     return letter[0].incarnation
-
-
-def _slices(positions: Positions) -> Iterator[dict[int, BitMap]]:
-    """The entries of each ledger, ascending, some ledgers at a time."""
-    piece, size = dict[int, BitMap](), 0
-    for ledger, entries in positions.by_ledger():
-        if piece and size + len(entries) > _MOST_PLACES:
-            yield piece
-            piece, size = {}, 0
-        piece[ledger] = entries
-        size += len(entries)
-    if piece:
-        yield piece
 
 
 def _pieces(rows: Iterable[dict[str, Any]]) -> Iterator[pa.Table]:
@@ -292,20 +268,11 @@ def _pieces(rows: Iterable[dict[str, Any]]) -> Iterator[pa.Table]:
     for row in rows:
         piece.append(row)
         size += _ROW_BYTES + len(row["payload"] or b"") + sum(len(value or "") for _, value in row["properties"])
-        if size >= _PIECE_BYTES:
+        if size >= PIECE_BYTES:
             yield pa.Table.from_pylist(piece, schema=arrow_schema(INBOX.columns))
             piece, size = [], 0
     if piece:
         yield pa.Table.from_pylist(piece, schema=arrow_schema(INBOX.columns))
-
-
-def _chosen(rows: pa.Table, topic: str, wanted: Mapping[int, BitMap]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The numbers of the rows at some positions of a topic."""
-    ledgers, entries = longs(rows, "ledger_id"), longs(rows, "entry_id")
-    topics = rows.column("topic").to_pylist() if len(ledgers) else []
-    near = np.flatnonzero(np.isin(ledgers, np.fromiter(wanted, np.int64)))
-    found = [n for n in near.tolist() if topics[n] == topic and int(entries[n]) in wanted[int(ledgers[n])]]
-    return np.array(found, np.int64)
 
 
 def _row(listener: Listener, letter: DeadLetter, message: dict[str, Any]) -> dict[str, object]:

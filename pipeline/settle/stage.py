@@ -21,6 +21,7 @@ from pipeline.config.options import Observer, SettleBatch, Settled, StageListene
 from pipeline.config.stages import SETTLE
 from pipeline.config.wallclock import thread_cpu_ms, wall_ms
 from pipeline.delta.logs.entries import newest
+from pipeline.delta.reading.messages import MessageLog
 from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.core.events import (
@@ -36,6 +37,7 @@ from pipeline.settle.core.listener import Listener
 from pipeline.settle.core.opened import CursorState
 from pipeline.settle.moves import Moves
 from pipeline.settle.plan import Plan, PlanFile, Upto, check_read, newest_of, reached, unfinished
+from pipeline.settle.retrytimes import RetryTimes
 from pipeline.settle.sources import Source, refused_files
 from pipeline.settle.undone import begins_behind
 from pipeline.settle.writes import Cursors, Writes
@@ -83,6 +85,7 @@ class Settle:
         }
         self._noted = PlanFile(self._files, warehouse.checkpoint(SETTLE))
         self._cursors, self._moves = Cursors(warehouse), Moves.of_tables(warehouse)
+        self._messages = MessageLog(warehouse)
         self._passed, self._follows = 0, self._cursors.follows
         # Whoever lost the checkpoint goes on as the one who wrote last: all that it needs is in the tables.
         self.owner = self._noted.owner or self._cursors.owner or str(uuid4())
@@ -275,7 +278,8 @@ class Settle:
         happened = self._happened(plan, present, held)
         earlier = self._earlier_events(plan, self._fresh(plan, held), happened)
         torn = None if self._writes is None else self._writes.moved(plan)
-        batch = Batch(plan.now, self._segment_ms, happened, incoming, earlier, torn, refused)
+        comes = RetryTimes(self._messages, self._registry.at(plan.registry).topics)
+        batch = Batch(plan.now, self._segment_ms, happened, incoming, comes, earlier, torn, refused)
         outcome = fold(held, batch, self._moves)
         done = idle(held)
         over += [held[name] for name in done & self._opened.keys()]

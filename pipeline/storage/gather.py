@@ -5,7 +5,7 @@ with a row and are looked at by nobody. Where they are too large to be held they
 written, a piece at a time.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from schemas import INBOX, Table
 
 TEXTS = ("message_key", "properties", "producer_name", "payload")
 """The columns of a message that may be large."""
+_BYTES = pa.map_(pa.binary(), pa.binary())
 _PIECE_BYTES = 128 << 20
 """Of the texts that are written to one file."""
 
@@ -35,10 +36,10 @@ class Place:
     step: int
     rows: IntArray
 
-    def read(self, table: Table, chosen: IntArray) -> Iterator[pa.Table]:
+    def read(self, table: Table, chosen: IntArray, columns: Sequence[str] = TEXTS) -> Iterator[pa.Table]:
         """The texts of some of them, ascending."""
         with parquet_file(self.path, self.footer) as file:
-            yield from RowGroup(table, self.path, file, self.group, self.step).take(TEXTS, self.rows[chosen])
+            yield from RowGroup(table, self.path, file, self.group, self.step).take(columns, self.rows[chosen])
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,26 @@ class Texts:
         if self.held is not None:
             return self.held.take(pa.array(rows))
         wanted, back = np.unique(rows, return_inverse=True)
+        found = [_schema(self.table).empty_table(), *self._read(wanted, TEXTS)]
+        return pa.concat_tables(found).take(pa.array(back))
+
+    def values(self, rows: IntArray, name: str) -> pa.ChunkedArray:
+        """For some rows, ascending, the text that their properties have under a name, as bytes; NULL: there is none."""
+        key, properties = pa.scalar(name.encode(), pa.binary()), "properties"
+        held = None if self.held is None else self.held.select([properties])
+        whole = held is not None and len(rows) == held.num_rows
+        pieces = self._read(rows, [properties]) if held is None else [held if whole else held.take(pa.array(rows))]
+        maps = (chunk for piece in pieces for chunk in piece.column(properties).chunks)
+        found = [pc.map_lookup(each.cast(_BYTES), key, "first") for each in maps]
+        return pa.chunked_array(found, pa.binary())
+
+    def _read(self, wanted: IntArray, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Columns of some rows, ascending, from their files."""
         starts = np.cumsum([0, *(len(place.rows) for place in self.places)])
-        found = [_schema(self.table).empty_table()]
         for place, first, past in zip(self.places, starts, starts[1:], strict=False):
             low, high = np.searchsorted(wanted, (first, past))
             if high > low:
-                found += place.read(self.table, wanted[low:high] - first)
-        return pa.concat_tables(found).take(pa.array(back))
+                yield from place.read(self.table, wanted[low:high] - first, columns)
 
 
 @dataclass(frozen=True)

@@ -24,4 +24,5 @@ __all__ = [
     "sinkplaces",
     "sourcenotes",
     "topicnames",
+    "windows",
 ]

@@ -17,6 +17,7 @@ from typing import Any
 from pipeline.config.errors import BadValue
 from pipeline.subscriptions.incarnations import Name, Sought, Subscription
 from pipeline.subscriptions.policies import Policies, TopicPolicies, topic_of
+from pipeline.subscriptions.windows import TopicWindow
 from state import SubscriptionType
 from state.buckets import MAX_TICK
 
@@ -171,6 +172,11 @@ class Topics:
                 wrong[topic], unclear[topic] = str(error), dict(texts)
         return cls(policies, wrong, unclear)
 
+    @cached_property
+    def windows(self) -> list[TopicWindow]:
+        """The windows of all topics that have one."""
+        return [each.opening for each in self.policies.values() if each.opening is not None]
+
     def of(self, topic: str) -> TopicPolicies:
         """Those of a topic, or of the topic that a partition belongs to."""
         if not self.policies:
@@ -204,6 +210,15 @@ class Registered:
     def subscriptions(self) -> dict[Name, Subscription]:
         """What ingest follows of lines. For one version it is the same object each time."""
         return {name: line.subscription for name, line in self.lines.items()}
+
+    @cached_property
+    def ticks(self) -> dict[str, int]:
+        """The coarsest tick of those who listen to a topic, for topics with a window, ms."""
+        found: dict[str, int] = {}
+        for (topic, _), each in self.subscriptions.items() if self.topics.windows else ():
+            if each.fits and self.topics.of(topic).opening is not None:
+                found[topic] = max(each.tick_ms, found.get(topic, 1))
+        return found
 
     @cached_property
     def shapings(self) -> dict[Name, Policies]:

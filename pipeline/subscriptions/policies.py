@@ -11,12 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Self
 
 from pipeline.config.errors import BadValue
 from pipeline.config.settings import DAY_MS
 from pipeline.subscriptions.destination import Destination, same_topic
 from pipeline.subscriptions.policytable import Option, PolicyTable, Row, Shown, Text, Within
+from pipeline.subscriptions.windows import UTC_ZONE, TopicWindow
 from state import Backoff, RetryPolicy
 from state.buckets import MAX_TIME
 from state.retry import MAX_ROUND, UnackedLimit
@@ -28,7 +30,7 @@ LONGEST_MS = 3_650 * DAY_MS
 STOP, REJECT = REFUSED = "stop", "reject"
 """What a sink may do about a message that its broker refuses."""
 EXACT, PROPORTIONAL = PRECISIONS = ("exact", "proportional")
-_ACK, _SINK, _GUARD = "ack", "sink", "guard"
+_ACK, _SINK, _GUARD, _WINDOW = "ack", "sink", "guard", "window"
 SHORTEST_TTL_MS = 1_000
 """With a shorter one a batch that takes its time would let messages expire."""
 _DELAYS, _TTLS = Within(1, LONGEST_MS), Within(SHORTEST_TTL_MS, LONGEST_MS)
@@ -265,6 +267,13 @@ class TopicPolicies(PolicyTable):
         precision: `exact`, or `proportional`: a message is put off to the end of a bucket of time that is as wide as
             its delay deserves (`state.proportional_deliver_at`): up to a second after a minute, up to a minute after a
             day. So what waits for long takes less room.
+        window: the times of the week at which messages may come (`state.windows`), such as
+            `Mo-Fr 08:00-20:00; Sa 10:00-14:00`. What would be due at another time is due at the next opening. None:
+            any time.
+        window_zone: whose clock counts: a time zone, such as `Europe/Rome`; or `property:NAME`, the property that has
+            the zone of each recipient. Of a message without one, or with one that is no zone, it is the zone behind a
+            comma (`property:NAME, Europe/Rome`), or else UTC.
+        window_spread_ms: what has to wait for an opening is spread over so long a time behind it, evenly (ms).
         ttl_ms: as that of a subscription (`Policies`), for those that have none of their own (ms).
 
     Raises:
@@ -303,6 +312,25 @@ class TopicPolicies(PolicyTable):
             }
         ),
     ] = EXACT
+    window: Annotated[
+        str | None,
+        Text("the times of a week"),
+        Option("Of a topic: messages come at these times; what is due at another time waits.", "TIMES", "any time"),
+        Shown("window: {}, by the clock of {window_zone}; what is due at another time comes at the next opening"),
+    ] = None
+    window_zone: Annotated[
+        str,
+        Row(_WINDOW, _WINDOW),
+        Text("a time zone, or property:NAME"),
+        Option("Of a topic: whose clock counts for its window.", "ZONE|property:NAME", UTC_ZONE),
+    ] = UTC_ZONE
+    window_spread_ms: Annotated[
+        int,
+        Row(_WINDOW, _WINDOW),
+        Within(0, DAY_MS),
+        Option("Of a topic: what waits for an opening comes within so long behind it, evenly", unset="at once"),
+        Shown("  spread over {} behind the opening", {0: ""}),
+    ] = 0
     ttl_ms: Annotated[int | None, Row(), _TTLS, _TTL, _EXPIRES] = None
 
     def __post_init__(self) -> None:
@@ -311,6 +339,18 @@ class TopicPolicies(PolicyTable):
         for name in ("min_delay_ms", "max_delay_ms"):
             if self.fixed_delay_ms is not None and getattr(self, name) is not None:
                 raise BadValue(name, getattr(self, name), "a topic without fixed_delay_ms")
+        for name, row in self.rows.items():
+            if row.needs == _WINDOW and self.window is None and getattr(self, name) != row.default:
+                raise BadValue(name, getattr(self, name), "a topic with a window")
+        if self.window is not None:
+            self.opening  # noqa: B018 - it is checked when it is made
+
+    @cached_property
+    def opening(self) -> TopicWindow | None:
+        """When messages may come; None: at any time."""
+        if self.window is None:
+            return None
+        return TopicWindow.of_texts(self.window, self.window_zone, self.window_spread_ms)
 
     @property
     def floor_ms(self) -> int | None:

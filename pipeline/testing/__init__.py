@@ -7,5 +7,6 @@ __all__ = [
     "aio",
     "plugin",
     "public",
+    "stages",
     "warehouse",
 ]

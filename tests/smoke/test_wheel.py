@@ -247,6 +247,13 @@ def test_a_reader_sets_policies_and_sees_what_is_held_come(environment: Path) ->
     ]
 
 
+@pytest.mark.soak
+def test_a_reader_lets_messages_come_by_day(environment: Path) -> None:
+    """The page of windows: what is sent at night comes in the morning; each block prints what the page says."""
+    text = followed(environment, ROOT / "docs" / "windows.md")
+    assert re.findall(r"^06:0\d Europe/Rome \d$", text, re.MULTILINE)
+
+
 def test_the_guide_of_the_readme_works_word_for_word(environment: Path) -> None:
     """Install, init, subscribe, run, produce and consume in all the ways it names, stop: as a reader types it."""
     text = followed(environment, ROOT / "README.md")

@@ -14,6 +14,8 @@ from pipeline.subscriptions.records import REFUSED_MS
 from tests.support.rows import T0
 
 US = 1_000
+TICKS = {"w": 1_000}
+"""Of those who listen to topics with windows, ms."""
 # What is drawn often is drawn in several places: most rows break one rule at most.
 small = st.integers(-3, 3)
 times = st.one_of(
@@ -27,13 +29,15 @@ delays = st.one_of(
     st.builds(int.__add__, st.sampled_from((0, 10_000, LAST_INSTANT_MS)), small),
     st.sampled_from((-(2**63), REFUSED_MS, 2**63 - 1)),
 )
-known_topics = st.sampled_from(("t", "u", "z", "é-partition-12", "\U0001f600", "\uffff")).map(str.encode)
+known_topics = st.sampled_from(("t", "u", "z", "w", "v", "é-partition-12", "\U0001f600", "\uffff")).map(str.encode)
 POLICIES = Topics(
     {
         "t": TopicPolicies(fixed_delay_ms=7_000),
         "u": TopicPolicies(min_delay_ms=5, max_delay_ms=9_999),
         "é": TopicPolicies(min_delay_ms=10_001, precision=PROPORTIONAL),
         "z": TopicPolicies(precision=PROPORTIONAL),
+        "w": TopicPolicies(window="12:00-20:00", window_zone="property:a, Asia/Tokyo", window_spread_ms=60_000),
+        "v": TopicPolicies(window="Mo 08:00-20:00; 23:00-23:05", min_delay_ms=5, window_spread_ms=600_000),
         "\U0001f600": TopicPolicies(),
     }
 )
@@ -46,7 +50,9 @@ topics = st.one_of(
 )
 known_texts = st.sampled_from((b"", b"a", b"a\0b", "é".encode()))
 keys = st.one_of(st.none(), *[known_texts] * 9, st.sampled_from((b"\xff", b"\xed\xa0\x80", b"a\xe2\x82")))
-maps = st.one_of(st.none(), *[st.dictionaries(known_texts, st.none() | known_texts, max_size=2)] * 9)
+zones = st.sampled_from((b"Europe/Rome", b"America/New_York", b"Mars/Olympus", b"../UTC", b"x" * 100)) | st.none()
+zoned = st.fixed_dictionaries({b"a": zones}, optional={b"": known_texts})
+maps = st.one_of(st.none(), *[zoned] * 2, *[st.dictionaries(known_texts, st.none() | known_texts, max_size=2)] * 9)
 maps |= st.dictionaries(known_texts, keys, max_size=3) | st.dictionaries(
     keys.map(lambda key: key or b""), keys, max_size=3
 )

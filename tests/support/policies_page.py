@@ -69,7 +69,7 @@ def _allowed(row: Row) -> str:
 def _default(value: bool | int | str | None) -> str:  # noqa: FBT001 - a value, not a switch
     if value is None:
         return ""
-    return f"`{str(value).lower() if isinstance(value, bool | str) else f'{value:_}'}`"
+    return f"`{str(value).lower() if isinstance(value, bool) else value if isinstance(value, str) else f'{value:_}'}`"
 
 
 def _word(row: Row) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from pipeline.client.checks import time_us
 from pipeline.client.clock import clock_of
 from pipeline.client.commanding.conditions import condition_of
 from pipeline.client.commanding.inforce import Chosen, Named, at_work
+from pipeline.client.commanding.openings import Openings
 from pipeline.client.commanding.outcomes import remaining
 from pipeline.client.commanding.selecting import Selection, choose, selection
 from pipeline.client.message import MessageId
@@ -170,6 +171,9 @@ def reschedule(
 ) -> Command:
     """Give messages that wait another due time, by one commit; a time that has passed is now.
 
+    A time at which the window of the topic is not open moves to the next opening, for this and all other commands that
+    give a due time.
+
     What dispatch has taken already is delivered when it was to be. A running job follows within seconds.
 
     Args:
@@ -261,7 +265,11 @@ def undo(root: str, command_id: str, **how: Unpack[HowGiven]) -> Command:
     refuse({}, how, HowGiven.__optional_keys__)
     for name, text in (("command_id", command_id), ("by", how.get("by")), ("reason", how.get("reason"))):
         check_text(name, text)
-    return _written(root, UNDO, remaining(root, command_id), {"undoes": command_id}, how)
+    openings = Openings(root)
+    named: list[Named] = [
+        (each, None if due is None else openings.of(each, due)) for each, due in remaining(root, command_id)
+    ]
+    return _written(root, UNDO, named, {"undoes": command_id}, how)
 
 
 def _chosen(root: str, topic: str, subscription: str | None, how: HowCommanded) -> list[Chosen]:
@@ -336,10 +344,15 @@ def _move(
     then: Callable[[IntArray], IntArray],
     how: HowCommanded,
 ) -> Command:
-    """Give what is chosen other due times."""
-    chosen = _chosen(root, topic, subscription, how)
-    others = [each.where(then(each.due) != each.due) for each in chosen]
-    named: list[Named] = [(each, then(each.due)) for each in others if len(each.due)]
+    """Give what is chosen other due times, at which the windows of their topics are open."""
+    named, openings = list[Named](), Openings(root)
+    for each in _chosen(root, topic, subscription, how):
+        due = openings.of(each, then(each.due))
+        # What is to come now, and may not, comes no later for it.
+        due = np.minimum(due, each.due) if kind == RELEASE else due
+        other = due != each.due
+        if other.any():
+            named.append((each.where(other), due[other]))
     return _written(root, kind, named, {"asked": _asked(how)}, how)
 
 

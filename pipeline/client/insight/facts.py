@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.client.commanding.inforce import Chosen
+from pipeline.client.commanding.inforce import Chosen, has
 from pipeline.client.commanding.inforce import moved as moved_by
 from pipeline.client.commanding.inforce import rows as commands
 from pipeline.client.insight.published import published
@@ -85,7 +85,7 @@ _KEYED = """
     ORDER BY ledger_id DESC, entry_id DESC LIMIT {limit}
 """
 _ROWS = """
-    SELECT ledger_id, entry_id, message_key, properties, publish_time, deliver_at, MIN(due_time) AS due_time,
+    SELECT ledger_id, entry_id, message_key, properties, publish_time, deliver_at, MIN(due_time) AS due_time, {more}
         COALESCE(octet_length(encode(payload, 'hex')) / 2, 0) AS payload_bytes
     FROM t WHERE topic = {topic} AND ({places}) GROUP BY ALL
 """
@@ -95,6 +95,8 @@ _REFUSED = """
     FROM t WHERE topic = {topic} AND {meant} ORDER BY rejected_at DESC LIMIT {limit}
 """
 _PAYLOADS = "SELECT ledger_id, entry_id, payload FROM t WHERE topic = {topic} AND ({places})"
+PUT_OFF_FROM = "put_off_from"
+"""The column of `messages` that says when a message would be due without the window of its topic."""
 _INBOX = ["topic", "message_key", "properties", "publish_time", "deliver_at", *IDENTITY, "payload"]
 
 
@@ -111,6 +113,8 @@ class Sent:
         due: when it is due, ms UTC; None: ingest has not taken it, or refused it.
         payload_bytes: how large it is.
         refused: what ingest said, if it refused it.
+        put_off_from: when it would be due without the window of its topic, ms UTC; None: that changed nothing, or
+            nobody knows any more.
     """
 
     position: Position | None
@@ -121,6 +125,7 @@ class Sent:
     due: int | None
     payload_bytes: int
     refused: Step | None = None
+    put_off_from: int | None = None
 
 
 Meant = Mapping[str, str | int]
@@ -157,8 +162,9 @@ def at(root: str, topic: str, places: Sequence[Position]) -> list[Sent]:
     for table in (MESSAGES, DELIVERIES):
         left = [each for each in places if each not in found]
         if left:
-            text = _ROWS.format(topic=quoted(topic), places=named(left))
-            rows = query(text, t=open_table(root, table))
+            opened = open_table(root, table)
+            more = f"{PUT_OFF_FROM}," if has(opened, PUT_OFF_FROM) else ""
+            rows = query(_ROWS.format(topic=quoted(topic), places=named(left), more=more), t=opened)
             found |= {(row["ledger_id"], row["entry_id"]): _sent(row) for row in rows}
     return [found[each] for each in sorted(found)]
 
@@ -191,6 +197,7 @@ def _sent(row: Mapping[str, Any]) -> Sent:
         due=ms_of(row.get("due_time")),
         payload_bytes=row["payload_bytes"],
         refused=row.get("refused"),
+        put_off_from=ms_of(row.get(PUT_OFF_FROM)),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
 from pipeline.client.commanding.retries import waiting
-from pipeline.client.insight.facts import Facts, Position, Sent, Step, at, facts, ms_of, with_values
+from pipeline.client.insight.facts import PUT_OFF_FROM, Facts, Position, Sent, Step, at, facts, ms_of, with_values
 from pipeline.client.insight.waiting import is_held
 from pipeline.client.message import MessageId
 from pipeline.client.options import refuse, spelled_out
@@ -294,7 +294,8 @@ def _begin(sent: Sent) -> Iterator[Step]:
         yield sent.refused
     elif sent.position is not None:
         ledger, entry = sent.position
-        yield Step("accepted", None, details={"position": f"{ledger}:{entry}", "due": sent.due})
+        put_off = {} if sent.put_off_from is None else {PUT_OFF_FROM: sent.put_off_from}
+        yield Step("accepted", None, details={"position": f"{ledger}:{entry}", "due": sent.due, **put_off})
 
 
 def _letters(root: str, topic: str, subscription: str | None, sent: Sequence[Sent]) -> dict[Position, list[Step]]:

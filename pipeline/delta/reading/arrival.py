@@ -6,6 +6,7 @@ packs large files first, and file names are random; only the Delta log knows whi
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -51,3 +52,22 @@ def file_commits(spark: SparkSession, path: str, start: Position, end: Position)
         return {}
     found = between(session_files(spark), path, start.offset, end.offset) or ()
     return {uri_name(each["path"]): each["version"] for each in found}
+
+
+def numbered_by_arrival(rows: DataFrame, name: str) -> DataFrame:
+    """Add a column with the number of each row in the order of arrival, from 0 on. One job counts the rows of blocks.
+
+    Args:
+        rows: with the columns `ARRIVAL`.
+        name: of the column.
+    """
+    block, row = ARRIVAL[:3], ARRIVAL[3]
+    counted = rows.groupBy(*block).agg(F.count("*").alias("count"), F.min(row).alias("first")).collect()
+    ordered = sorted(counted, key=lambda each: tuple(each[:3]))
+    before = accumulate((each["count"] for each in ordered), initial=0)
+    offsets = [start - each["first"] for each, start in zip(ordered, before, strict=False)]
+    known = {key: [each[key] for each in ordered] for key in block} | {name: offsets}
+    if not ordered:
+        return rows.withColumn(name, F.col(row))
+    starts = F.broadcast(rows.sparkSession.createDataFrame(pa.table(known)))
+    return rows.join(starts, list(block), "left").withColumn(name, F.coalesce(F.col(name), F.lit(0)) + F.col(row))

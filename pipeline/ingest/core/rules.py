@@ -4,7 +4,7 @@
 times may read the columns of the rules before it, a rule of refusal all of them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -16,13 +16,20 @@ from pipeline.ingest.core.terms import Terms
 from pipeline.storage.arrays import IntArray, first_reason, longs, ordered, ranks
 from pipeline.storage.texts import PAYLOAD_BYTES, WRONG_TEXT
 from pipeline.subscriptions.records import REFUSED_MS
-from state import proportional_deliver_at
+from pipeline.subscriptions.windows import TopicWindow, are_unknown
+from state import proportional_deliver_at, tick_bits
+from state.buckets import MAX_TIME
+from state.windows import place_hashes
 
 Rule: TypeAlias = Callable[[pa.Table, Terms], pa.ChunkedArray]
 """A column that follows from others, and from the terms of the batch."""
 _FIXED, _PROPORTIONAL = "fixed_delay_ms", "proportional"
 ROW = "row"
 """The column with the number of a row in the order of arrival."""
+UNKNOWN_ZONE = "unknown_zone"
+"""The column that says whether a row names a recipient's zone that is none."""
+ZONE = "zone in "
+"""Columns with names of recipients' zones are called this and their property; windows look at them."""
 _LONG = pa.int64()
 _NO_TIME, _NO_TEXT = pa.scalar(None, _LONG), pa.scalar(None, pa.string())
 
@@ -61,7 +68,7 @@ def _asked(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
     return pc.if_else(pc.is_null(_policy(rows, terms, _FIXED)), asked, _NO_TIME)
 
 
-def _deliver(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
+def _planned(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
     """Not before the topic allows it, and no more precise than it asks for."""
     asked, published = rows.column("asked_ms"), rows.column("published_ms")
     if not terms.topics.policies:
@@ -74,16 +81,68 @@ def _deliver(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
     return pc.if_else(pc.and_(trimmed, pc.is_valid(deliver)), pa.array(rounded), deliver)
 
 
+def windowed(rows: pa.Table, terms: Terms) -> Iterator[tuple[str, TopicWindow, IntArray]]:
+    """The topics of rows that have a window, with the numbers of their rows."""
+    if not terms.topics.windows:
+        return
+    coded = _coded(rows)
+    indices = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    for number, name in enumerate(coded.dictionary.to_pylist()):
+        topic = name.decode(errors="surrogateescape")
+        opening = terms.topics.of(topic).opening
+        if opening is not None:
+            yield topic, opening, np.flatnonzero(indices == number)
+
+
+def recipients(rows: pa.Table, terms: Terms) -> dict[str, IntArray]:
+    """The properties that have zones of recipients, with the numbers of the rows of whose topics that is so."""
+    found: dict[str, list[IntArray]] = {}
+    for _, opening, here in windowed(rows, terms):
+        if opening.zone.property is not None:
+            found.setdefault(opening.zone.property, []).append(here)
+    return {name: np.sort(np.concatenate(each)) for name, each in found.items()}
+
+
+def _zones(rows: pa.Table, opening: TopicWindow, here: IntArray) -> pa.ChunkedArray | None:
+    return None if opening.zone.property is None else rows.column(ZONE + opening.zone.property).take(pa.array(here))
+
+
+def _deliver(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
+    """While the window of the topic is open; what would be due at once waits for it, too."""
+    planned, moved = rows.column("planned_ms"), np.full(rows.num_rows, -1)
+    for topic, opening, here in windowed(rows, terms):
+        due = pc.max_element_wise(planned, rows.column("published_ms"), _long(max(terms.now, 0)))
+        times = due.to_numpy()[here].clip(0, MAX_TIME)
+        hashes = place_hashes(np.full(len(here), terms.first_ledger), longs(rows, ROW)[here])
+        bits = tick_bits(terms.ticks.get(topic, 1))
+        then = opening.put_off(times, hashes, bits, _zones(rows, opening, here))
+        moved[here] = np.where(then > times, then, -1)
+    return pc.if_else(pa.array(moved >= 0), pa.array(moved), planned) if terms.topics.windows else planned
+
+
+def unknown_zones(rows: pa.Table, terms: Terms) -> pa.Array:
+    """Which rows name a recipient's zone that is none."""
+    unknown = np.zeros(rows.num_rows, np.bool_)
+    if any(each.zone.property is not None for each in terms.topics.windows):
+        for _, opening, here in windowed(rows, terms):
+            zones = _zones(rows, opening, here)
+            if zones is not None:
+                unknown[here] = are_unknown(zones)
+    return pa.array(unknown)
+
+
 TIMES: Mapping[str, Rule] = {
     "published_ms": lambda rows, terms: pc.coalesce(_ceil(rows, "publish_time"), _long(terms.now)),
     "asked_ms": _asked,
+    "planned_ms": _planned,
     "deliver_ms": _deliver,
     "due_ms": lambda rows, _: pc.max_element_wise(rows.column("deliver_ms"), rows.column("published_ms"), _long(0)),
 }
-"""Publication, the delivery that the producer asks for, delivery (NULL: at once) and due time, as whole numbers of ms:
-arithmetic of timestamps overflows at the far ends of the calendar. A topic with a fixed delay asks no producer; one
-with a shortest delay puts off what comes sooner, and one with proportional precision puts off to the end of a bucket. A
-message is due at the later of publication and delivery, and not before 1970: what was due in 1900 is simply due."""
+"""Publication, the delivery that the producer asks for, delivery but for the topic's window, delivery (NULL: at once)
+and due time, as whole numbers of ms: arithmetic of timestamps overflows at the far ends of the calendar. A topic with a
+fixed delay asks no producer; one with a shortest delay puts off what comes sooner, one with proportional precision puts
+off to the end of a bucket, and one with a window to the next opening, last of all. A message is due at the later of
+publication and delivery, and not before 1970: what was due in 1900 is simply due."""
 
 
 def _coded(rows: pa.Table) -> pa.DictionaryArray:
@@ -167,10 +226,21 @@ def _deliver_at(rows: pa.Table, _terms: Terms) -> pa.ChunkedArray:
     return pc.if_else(pc.fill_null(pc.equal(asked, deliver), fill_value=False), exact, _moment(deliver))
 
 
+def _put_off_from(rows: pa.Table, terms: Terms) -> pa.ChunkedArray | pa.Array:
+    """When what the window has put off would have been due."""
+    if not terms.topics.windows:
+        return pa.nulls(rows.num_rows, pa.timestamp("us", "UTC"))
+    planned, deliver = rows.column("planned_ms"), rows.column("deliver_ms")
+    before = pc.max_element_wise(planned, rows.column("published_ms"), _long(0))
+    put_off = pc.and_(pc.is_valid(deliver), pc.fill_null(pc.not_equal(planned, deliver), fill_value=True))
+    return pc.if_else(put_off, _moment(before), pa.scalar(None, pa.timestamp("us", "UTC")))
+
+
 MESSAGE: Mapping[str, Rule] = {
     "publish_time": lambda rows, terms: pc.coalesce(rows.column("publish_time"), _moment(_long(terms.now))),
     "deliver_at": _deliver_at,
     "due_time": lambda rows, _: _moment(rows.column("due_ms")),
+    "put_off_from": _put_off_from,
     "parked": lambda rows, terms: pc.greater_equal(rows.column("due_ms"), terms.load_until),
 }
 """The columns of `messages` that follow from a classified row; its position follows from its place in the order."""
@@ -188,9 +258,9 @@ def message_columns(rows: pa.Table, first: int, terms: Terms) -> dict[str, pa.Ch
 
 
 def verdicts(rows: pa.Table, terms: Terms) -> pa.StructArray:
-    """For each of the rows that `classify` takes its reason, its due time, and its columns of `MESSAGE`."""
+    """For each of the rows that `classify` takes its reason, due time, `UNKNOWN_ZONE`, and columns of `MESSAGE`."""
     rows = classify(rows, terms)
-    made = {name: rows.column(name) for name in ("reason", "due_ms")}
+    made = {name: rows.column(name) for name in ("reason", "due_ms")} | {UNKNOWN_ZONE: unknown_zones(rows, terms)}
     made |= {name: rule(rows, terms) for name, rule in MESSAGE.items()}
     columns = [each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in made.values()]
     return pa.StructArray.from_arrays(columns, names=list(made))

@@ -66,6 +66,7 @@ class Metrics(StageListener):
             *subscription,
         )
         self._rejected = self._counter("rejected", "Rows of the inbox that ingest rejected", "reason")
+        self._zones = self._counter("unknown_zones", "Messages that name a time zone for a window that is none")
         self._left_out = self._counter(
             "left_out", "Messages that dispatch left out by a policy of their subscription", *subscription, "reason"
         )
@@ -125,6 +126,10 @@ class Metrics(StageListener):
     def rejected(self, reason: str, count: int) -> None:
         """Ingest rejected rows of the inbox."""
         self._rejected.labels(reason).inc(count)
+
+    def unknown_zones(self, count: int) -> None:
+        """Ingest took messages whose own zone is none."""
+        self._zones.inc(count)
 
     def left_out(self, topic: str, subscription: str, reason: str, count: int) -> None:
         """Dispatch left messages out by a policy."""

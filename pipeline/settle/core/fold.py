@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -59,6 +59,15 @@ class Figures:
                 self.dead_letters += effect.positions.messages
 
 
+Times = Callable[[Listener, Retry], Runs]
+"""Says when positions that failed come again, before ticks."""
+
+
+def after_its_delay(_listener: Listener, retry: Retry) -> Runs:
+    """Nothing but the delay counts."""
+    return retry.positions.due_at(retry.due)
+
+
 @dataclass
 class Outcome:
     """What a batch gives, by table.
@@ -66,6 +75,7 @@ class Outcome:
     Attributes:
         now: the instant of the batch, ms UTC.
         segment_ms: span of due time of a segment, ms.
+        times: when what comes again is due.
         retries: what comes again, with its subscription.
         moved: what got another due time: its subscription, round and redelivery count, and when it is due.
         letters: what is given up, with its subscription.
@@ -76,6 +86,7 @@ class Outcome:
 
     now: Ms
     segment_ms: int
+    times: Times = after_its_delay
     retries: list[tuple[Listener, Retry]] = field(default_factory=list)
     moved: list[tuple[Listener, Moved, Runs]] = field(default_factory=list)
     letters: list[tuple[Listener, DeadLetter]] = field(default_factory=list)
@@ -110,8 +121,9 @@ class Outcome:
         """Rows of `segments` less their batch; what comes again together, equally often, is one."""
         together: dict[tuple[Listener, int, int, str], list[Runs]] = defaultdict(list)
         for listener, each in self.retries:
-            due = int(trim_up(each.due, tick_bits(listener.tick_ms)))
-            together[listener, each.redelivery_count, each.round, each.reason].append(each.positions.due_at(due))
+            runs = self.times(listener, each)
+            whole = replace(runs, due=trim_up(runs.due, tick_bits(listener.tick_ms)))
+            together[listener, each.redelivery_count, each.round, each.reason].append(whole)
         for listener, moved, runs in self.moved:
             # Nothing is due before it is put into the index.
             times = np.asarray(trim_up(np.maximum(runs.due, self.now), tick_bits(listener.tick_ms)))
@@ -236,6 +248,7 @@ class Batch:
         segment_ms: span of due time of a segment, ms.
         happened: what was released, left out or refused, by subscription.
         consumers: what consumers said.
+        times: when what comes again is due.
         earlier: what consumers of those who are new said before the batch begins.
         torn: what an attempt at the same batch has put into the index already, by incarnation; None: there was none.
         refused: rows of `rejected_settle` that are known before.
@@ -245,6 +258,7 @@ class Batch:
     segment_ms: int
     happened: Mapping[Name, Sequence[Event]]
     consumers: ConsumerEvents
+    times: Times = after_its_delay
     earlier: Mapping[Name, Sequence[Event]] = field(default_factory=dict)
     torn: Mapping[tuple[str, str, int], Sequence[Move]] | None = None
     refused: Sequence[pa.Table] = ()
@@ -252,7 +266,7 @@ class Batch:
 
 def fold(held: Mapping[Name, CursorState], batch: Batch, moves: Rescheduling) -> Outcome:
     """Change what is open of each subscription by what happened; give what comes of it."""
-    outcome = Outcome(batch.now, batch.segment_ms, refused=list(batch.refused))
+    outcome = Outcome(batch.now, batch.segment_ms, batch.times, refused=list(batch.refused))
     happened = defaultdict(list, batch.happened)
     for name, opened in held.items():
         listener, own = opened.listener, happened[name]

@@ -19,7 +19,7 @@ from pipeline.delta.reading.arrival import ARRIVAL
 from pipeline.delta.writing.numbering import NUMBER, columns_of, in_order, order_of
 from pipeline.dispatch import release
 from pipeline.ingest import accept_spark
-from pipeline.ingest.accept_local import LocalBatch
+from pipeline.ingest.accept_local import LocalBatch, numbered
 from pipeline.ingest.core import rules
 from pipeline.ingest.core.terms import Terms
 from pipeline.maintenance import rewrite
@@ -27,7 +27,7 @@ from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.gather import Gathered
 from schemas import INBOX, MESSAGES
 from state.units import Ms
-from tests.support.inboxrows import POLICIES, SELDOM, inbox_rows, known_texts, known_topics, payloads
+from tests.support.inboxrows import POLICIES, SELDOM, TICKS, inbox_rows, known_texts, known_topics, payloads, zoned
 from tests.support.rows import T0
 from tests.support.spark import session
 from tests.support.strangers import raw, table_of
@@ -80,10 +80,14 @@ def in_bytes(table: pa.Table) -> list[dict[str, Any]]:
 
 def test_a_row_is_accepted_or_refused_alike_and_has_the_same_times() -> None:
     """Hostile times and delays, topics that are no text, policies; each reason is met."""
-    sent, terms = inbox([*drawn(inbox_rows, 1_000), *SELDOM]), Terms(Ms(T0), 10_000, 4, POLICIES)
-    here = rules.verdicts(Gathered.of(INBOX, sent).rows, terms)
-    numbered = on_spark(sent).withColumn("place", F.monotonically_increasing_id())
-    seen = accept_spark.classify(numbered, terms).orderBy("place").select("verdict.*").toArrow()
+    sent, terms = inbox([*drawn(inbox_rows, 1_000), *SELDOM]), Terms(Ms(T0), 10_000, 4, POLICIES, TICKS)
+    here = rules.verdicts(numbered(Gathered.of(INBOX, sent), terms), terms)
+    places = np.arange(sent.num_rows)
+    arrival = (places * 0, np.full(sent.num_rows, "f"), places * 0, places)
+    placed = sent
+    for name, values in zip(("place", *ARRIVAL), (places, *arrival), strict=True):
+        placed = placed.append_column(name, pa.array(values))
+    seen = accept_spark.classify(on_spark(placed), terms).orderBy("place").select("verdict.*").toArrow()
     assert in_bytes(seen) == in_bytes(pa.Table.from_struct_array(here))
     assert {*seen.column("reason").to_pylist()} == {None, rules.REFUSED_BY_SOURCE, *TEXTS, *rules.REFUSALS}
 
@@ -108,7 +112,7 @@ classified_rows: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "topic": known_topics,
         "message_key": known_texts,
-        "properties": st.none() | st.dictionaries(known_texts, known_texts, max_size=2),
+        "properties": st.none() | zoned | st.dictionaries(known_texts, known_texts, max_size=2),
         "payload": payloads,
         "publish_time": st.none() | st.integers(T0 * US - 2, T0 * US + 2),
         "deliver_at": st.none() | st.integers(T0 * US - 2_000, T0 * US + 2_000),
@@ -124,7 +128,9 @@ def test_messages_are_ordered_and_numbered_alike(tasks: int, entries: int, first
     # Rows lie in the order of arrival, as the driver reads them.
     rows = sorted(drawn(classified_rows, 400), key=lambda row: row["arrival"])
     sent = inbox([{name: value for name, value in row.items() if name != "arrival"} for row in rows])
-    terms = Terms(Ms(T0), 10_000, 10, POLICIES, load_until=T0 + 5, first_ledger=first, entries=entries, batch_id=8)
+    terms = Terms(
+        Ms(T0), 10_000, 10, POLICIES, TICKS, load_until=T0 + 5, first_ledger=first, entries=entries, batch_id=8
+    )
 
     pieces = LocalBatch.of(Gathered.of(INBOX, sent), terms).messages(Settings(rows_per_task=150))
     in_driver = pa.concat_tables(pieces).cast(arrow_schema(MESSAGES.schema))
@@ -134,8 +140,8 @@ def test_messages_are_ordered_and_numbered_alike(tasks: int, entries: int, first
     for name, column in zip(ARRIVAL, zip(*arrival, strict=True), strict=True):
         placed = placed.append_column(name, pa.array(column))
     spread = accept_spark.classify(on_spark(placed), terms).repartition(3).where("reason IS NULL")
-    numbered = in_order(spread, accept_spark.ORDER, in_driver.num_rows, tasks)
-    by_spark = accept_spark.message_rows(numbered, terms).orderBy("ledger_id", "entry_id").toArrow()
+    ordered = in_order(spread, accept_spark.ORDER, in_driver.num_rows, tasks)
+    by_spark = accept_spark.message_rows(ordered, terms).orderBy("ledger_id", "entry_id").toArrow()
     assert in_bytes(in_driver) == in_bytes(by_spark.cast(arrow_schema(MESSAGES.schema)))
 
 

@@ -12,7 +12,7 @@ from tests.unit.house.test_rooms import comes_to_load
 CORES = ("pipeline.dispatch.core", "pipeline.ingest.core", "pipeline.settle.core")
 VALUES = (
     *(f"pipeline.subscriptions.{name}" for name in ("incarnations", "lines", "policies", "policytable")),
-    *(f"pipeline.subscriptions.{name}" for name in ("rates", "records")),
+    *(f"pipeline.subscriptions.{name}" for name in ("rates", "records", "windows")),
     *(f"pipeline.config.{name}" for name in ("errors", "settings")),
 )
 """Plain records and rules that all rooms share."""
@@ -47,7 +47,7 @@ def test_a_core_imports_arrays_state_and_plain_records(core: str) -> None:
     own = [module for module in modules() if within(module.name, core)]
     assert own
     assert {module.name: found for module in own if (found := strangers(module))} == {}
-    assert [name for name in comes_to_load(core.removeprefix("pipeline.")) if not within(name, *ARRAYS)] == []
+    assert [name for name in comes_to_load(core.removeprefix("pipeline.")) if not within(name, *ARRAYS, "tzdata")] == []
 
 
 @pytest.mark.parametrize(

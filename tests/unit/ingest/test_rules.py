@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason="a batch has modules of Spark beside it")
 
 from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
+from pipeline.config.zones import zone as zone_of
+from pipeline.ingest.accept_local import numbered
 from pipeline.ingest.core.rules import classify, message_columns
 from pipeline.ingest.core.terms import Terms, ledgers
 from pipeline.storage.gather import Gathered
@@ -20,10 +22,13 @@ from pipeline.storage.texts import wrong_texts
 from pipeline.subscriptions.lines import NO_POLICIES, Topics
 from pipeline.subscriptions.policies import TopicPolicies
 from pipeline.subscriptions.records import REFUSED_MS
+from pipeline.subscriptions.windows import zone_named
 from schemas import INBOX
-from state import proportional_deliver_at
+from state import proportional_deliver_at, tick_bits
+from state.buckets import MAX_TIME
 from state.units import Ms
-from tests.support.inboxrows import FINE, POLICIES, inbox_rows
+from state.windows import place_hashes
+from tests.support.inboxrows import FINE, POLICIES, TICKS, inbox_rows
 from tests.support.rows import T0
 from tests.support.strangers import table_of
 
@@ -35,7 +40,7 @@ Verdict = tuple[int, int | None, int, str | None]
 
 def look(rows: list[dict[str, Any]], terms: Terms = TERMS) -> list[Verdict]:
     """What acceptance says about rows: publication, delivery, due time, reason."""
-    seen = classify(Gathered.of(INBOX, table_of(INBOX, rows)).rows, terms)
+    seen = classify(numbered(Gathered.of(INBOX, table_of(INBOX, rows)), terms), terms)
     names = ("published_ms", "deliver_ms", "due_ms", "reason")
     return list(zip(*(seen.column(name).to_pylist() for name in names), strict=True))
 
@@ -152,7 +157,7 @@ def _up(micros: int | None) -> int | None:
     return None if micros is None else -(-micros // US)
 
 
-def _times(row: dict[str, Any], terms: Terms) -> tuple[int, int | None, int]:
+def _times(row: dict[str, Any], number: int, terms: Terms) -> tuple[int, int | None, int]:
     """Publication, delivery, and the delay that was asked for."""
     policies = _policies(row, terms)
     at, after = _up(row["deliver_at"]), row["deliver_after_ms"]
@@ -167,12 +172,27 @@ def _times(row: dict[str, Any], terms: Terms) -> tuple[int, int | None, int]:
         deliver = max(published + policies.floor_ms, published if deliver is None else deliver)
     if policies.proportional and deliver is not None:
         deliver = int(proportional_deliver_at(np.array([deliver]), np.array([published]))[0])
+    deliver = _within_window(row, number, published, deliver, terms)
     return published, deliver, delay if after is None else after
 
 
-def plain(row: dict[str, Any], wrong: str | None, terms: Terms) -> Verdict:
+def _within_window(row: dict[str, Any], number: int, published: int, deliver: int | None, terms: Terms) -> int | None:
+    opening = _policies(row, terms).opening
+    if opening is None:
+        return deliver
+    due = min(max(0, terms.now, published, published if deliver is None else deliver), MAX_TIME)
+    name = opening.zone.property
+    zone = None if name is None else zone_named((row["properties"] or {}).get(name.encode()) or b"")
+    place = place_hashes(np.array([terms.first_ledger]), np.array([number]))
+    bits = tick_bits(terms.ticks.get((row["topic"] or b"").decode(), 1))
+    spread = opening.spread_ms
+    (then,) = opening.window.put_off(np.array([due]), zone or zone_of(opening.zone.own), place, spread, bits).tolist()
+    return then if then > due else deliver
+
+
+def plain(row: dict[str, Any], number: int, wrong: str | None, terms: Terms) -> Verdict:
     """The same for one row, in words of Python."""
-    published, deliver, delay = _times(row, terms)
+    published, deliver, delay = _times(row, number, terms)
     own = _policies(row, terms).max_delay_ms
     ends = [published] if deliver is None else [published, deliver]
     broken = {
@@ -190,7 +210,12 @@ def plain(row: dict[str, Any], wrong: str | None, terms: Terms) -> Verdict:
 
 
 terms_of_batches = st.sampled_from(
-    (TERMS, Terms(Ms(1), LAST_INSTANT_MS, 0), Terms(Ms(LAST_INSTANT_MS), 0, 5), Terms(Ms(T0), 10_000, 4, POLICIES))
+    (
+        TERMS,
+        Terms(Ms(1), LAST_INSTANT_MS, 0),
+        Terms(Ms(LAST_INSTANT_MS), 0, 5),
+        Terms(Ms(T0), 10_000, 4, POLICIES, TICKS, first_ledger=7),
+    )
 )
 
 
@@ -198,7 +223,7 @@ terms_of_batches = st.sampled_from(
 def test_any_rows_are_judged_as_each_of_them_alone(terms: Terms, rows: list[dict[str, Any]]) -> None:
     """Hostile times and delays, topics that are no text, and limits at their edges."""
     wrong = wrong_texts(table_of(INBOX, rows)).to_pylist()
-    assert look(rows, terms) == [plain(*each, terms) for each in zip(rows, wrong, strict=True)]
+    assert look(rows, terms) == [plain(*each, terms) for each in zip(rows, range(len(rows)), wrong, strict=True)]
 
 
 ONE = Topics({"t": TopicPolicies(fixed_delay_ms=7_000)})
@@ -212,7 +237,7 @@ def test_rows_of_topics_with_policies_are_judged_as_each_of_them_alone(policies:
     near = [None, *(T0 + each for each in (-10_000, 0, 4, 5, 6_999, 7_000, 7_001, 9_999, 10_000, 10_001))]
     rows = [
         FINE | {"topic": topic.encode(), name: value, "publish_time": published}
-        for topic in ("t", "u", "z", "\u00e9", "\u00e9-partition-12", "\U0001f600", "of nobody")
+        for topic in ("t", "u", "z", "w", "v", "\u00e9", "\u00e9-partition-12", "\U0001f600", "of nobody")
         for published in (None, (T0 - 3) * US, (T0 + 2) * US)
         for time in near
         for name, value in (
@@ -220,7 +245,7 @@ def test_rows_of_topics_with_policies_are_judged_as_each_of_them_alone(policies:
             ("deliver_after_ms", None if time is None else time - T0),
         )
     ]
-    assert look(rows, terms) == [plain(row, None, terms) for row in rows]
+    assert look(rows, terms) == [plain(row, number, None, terms) for number, row in enumerate(rows)]
 
 
 @pytest.mark.parametrize(("count", "taken"), [(0, 0), (1, 1), (4, 1), (5, 2), (99, 25)])

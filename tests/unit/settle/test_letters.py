@@ -20,7 +20,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import append, open_table, path_of, rows_of
 from pipeline.delta.logs.logstore import TableLog
-from pipeline.settle import letters
+from pipeline.settle import letters, lookup
 from pipeline.subscriptions.letters import APPLICATION, BEFORE
 from pipeline.subscriptions.policies import Policies
 from schemas import COMMANDS, CONSUMER_EVENTS, INBOX, MESSAGES
@@ -54,8 +54,9 @@ class Appends:
 def appends(monkeypatch: pytest.MonkeyPatch) -> Appends:
     """A small bound, and a look at each append."""
     found = Appends()
-    monkeypatch.setattr(letters, "_PIECE_BYTES", PIECE_BYTES)
-    monkeypatch.setattr(letters, "_MOST_PLACES", COUNT // 3)
+    for module in (letters, lookup):
+        monkeypatch.setattr(module, "PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr(lookup, "_MOST_PLACES", COUNT // 3)
     monkeypatch.setattr(letters, "append", found)
     return found
 

@@ -1,0 +1,164 @@
+"""Windows of topics: what it costs ingest to move a million messages to the next opening, and how evenly they are due.
+
+    python -m benchmarks.windows [--messages 1000000] [--rounds 5] [--json]
+
+The same rows of the inbox are taken in by ingest, without Spark, by three warehouses in turn: one whose topic has no
+window, one whose window is in a zone of the topic, and one where a property says the zone of each recipient. All are
+sent at night, and spread over ten minutes. The time is that of the batch, the median of the rounds, each of which
+begins with another warehouse; what it is compared with is the same batch without a window.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from statistics import median
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.support.machine import describe
+from benchmarks.support.report import tell
+from pipeline.client.subscribing.policysetting import set_policy
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.config.settings import MINUTE_MS, Settings
+from pipeline.delta.deltars import append, arrow_of, open_table
+from pipeline.storage.arrays import IntArray, arrow_schema, completed
+from pipeline.testing.stages import Stages
+from schemas import INBOX, MESSAGES
+
+MESSAGES_SENT, ROUNDS, SPREAD_MS, PAYLOAD_BYTES = 1_000_000, 5, 10 * MINUTE_MS, 100
+NIGHT = datetime(2026, 7, 1, 23, tzinfo=UTC)
+ZONES = ("Europe/Rome", "America/New_York", "Asia/Tokyo", "Australia/Lord_Howe")
+"""Of recipients, in turn; in New York the window is open, and nobody there has to wait."""
+WINDOW = "08:00-18:00"
+CASES: Mapping[str, Mapping[str, Any] | None] = {
+    "no window": None,
+    "zone of the topic": {"window_zone": ZONES[0]},
+    "zones of recipients": {"window_zone": f"property:zone, {ZONES[0]}"},
+}
+_DUE = "SELECT arrow_cast(due_time, 'Int64') / 1000 AS due, properties['zone'] AS zone FROM messages"
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def rows_of(count: int) -> pa.Table:
+    """Rows of the inbox: due at once, with a key and two properties."""
+    numbers = np.arange(count)
+    zones = pa.array(ZONES).take(pa.array(numbers % len(ZONES)))
+    pairs = pc.list_flatten(pa.FixedSizeListArray.from_arrays(_turns(pa.repeat("campaign", count), zones), 2))
+    names = pa.array(["name", "zone"]).take(pa.array(np.tile([0, 1], count)))
+    properties = pa.MapArray.from_arrays(pa.array(np.arange(0, 2 * count + 1, 2), pa.int32()), names, pairs)
+    payload = pa.array([b"x" * PAYLOAD_BYTES]).take(pa.array(np.zeros(count, np.int64)))
+    columns = {"message_key": pc.cast(pa.array(numbers), pa.string()), "properties": properties, "payload": payload}
+    return completed(arrow_schema(INBOX.columns), columns, {"topic": "t"}, count)
+
+
+def _turns(first: pa.Array, second: pa.Array) -> pa.Array:
+    """Values of two arrays in turn."""
+    order = np.arange(2 * len(first)).reshape(2, -1).T.ravel()
+    return pa.concat_arrays([first, second]).take(pa.array(order))
+
+
+def once(rows: pa.Table, policies: Mapping[str, Any] | None) -> tuple[float, pa.Table]:
+    """Seconds of a batch that takes rows in, and when they are due, with their zones."""
+    with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
+        stages = Stages(f"{folder}/warehouse", Settings(driver_rows=2 * rows.num_rows, max_bytes=1 << 40))
+        subscribe(stages.root, Subscription("t", "s", tick_ms=1))
+        if policies is not None:
+            set_policy(stages.root, "t", window=WINDOW, window_spread_ms=SPREAD_MS, **policies)
+        stages.instant = _ms(NIGHT)
+        stages.ingest()
+        append(stages.root, INBOX, rows)
+        stages.instant += MINUTE_MS
+        begun = time.perf_counter()
+        stages.ingest()
+        seconds = time.perf_counter() - begun
+        return seconds, arrow_of(_DUE, messages=open_table(stages.root, MESSAGES))
+
+
+def figures(case: str, due: pa.Table, seconds: float, usual: float) -> dict[str, Any]:
+    """What is told of a case."""
+    sent, found = _ms(NIGHT) + MINUTE_MS, dict[str, Any]({"outside": 0, "uneven": 0.0})
+    for zone in ZONES if CASES[case] is not None else ():
+        here = due.filter(pc.equal(due.column("zone"), zone)).column("due").to_numpy()
+        clock = ZONES[0] if case == "zone of the topic" else zone
+        found["outside"] += int((~_inside(here, ZoneInfo(clock))).sum())
+    if CASES[case] is not None:
+        waits = due.column("due").to_numpy()
+        found["uneven"] = round(_uneven(waits[waits > sent]), 4)
+        found["moved"] = int((waits > sent).sum())
+    return {
+        "case": case,
+        "messages": due.num_rows,
+        "seconds": round(seconds, 3),
+        "by_usual": round(seconds / usual, 3),
+    } | found
+
+
+def _inside(times: IntArray, zone: ZoneInfo) -> Any:  # noqa: ANN401 - flags
+    """Whether a clock shows a time of the window, looked at for each second that there is."""
+    seconds, back = np.unique(times // 1_000, return_inverse=True)
+    shown = [(_EPOCH + timedelta(seconds=each)).astimezone(zone) for each in seconds.tolist()]
+    return np.array([8 <= each.hour < 18 for each in shown])[back]
+
+
+def _uneven(times: IntArray) -> float:
+    """How far the seconds of an opening are from each other: the most by which one differs from the mean."""
+    worst = 0.0
+    minutes = np.unique(times // MINUTE_MS)
+    openings = np.split(minutes, np.flatnonzero(np.diff(minutes) > 1) + 1)
+    for each in openings:
+        first = int(each[0]) * MINUTE_MS
+        here = times[(times >= first) & (times < first + SPREAD_MS)]
+        counts = np.bincount((here - first) // 1_000, minlength=SPREAD_MS // 1_000)
+        worst = max(worst, float(np.abs(counts / counts.mean() - 1).max()))
+    return worst
+
+
+def measured(count: int, rounds: int) -> Iterator[dict[str, Any]]:
+    """The figures of each case."""
+    rows, names = rows_of(count), list(CASES)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    due: dict[str, pa.Table] = {}
+    for number in range(rounds):
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            taken, due[name] = once(rows, CASES[name])
+            seconds[name].append(taken)
+    usual = median(seconds[names[0]])
+    for name in names:
+        yield figures(name, due[name], median(seconds[name]), usual)
+
+
+def _ms(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(milliseconds=1)
+
+
+def shown(row: Mapping[str, Any]) -> Iterator[str]:
+    """A row for people."""
+    yield f"{row['case']}: {row['messages']:,} in {row['seconds']} s, {row['by_usual']} times the same without a window"
+    if "moved" in row:
+        yield (
+            f"  {row['moved']:,} moved; {row['outside']:,} outside; "
+            f"the second that differs most from the mean by {100 * row['uneven']:.2f} %"
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print machine and figures."""
+    parser = argparse.ArgumentParser(description="What windows of topics cost ingest, and how even they are.")
+    parser.add_argument("--messages", type=int, default=MESSAGES_SENT, help="so many are sent")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="so many times each case is measured")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    machine = describe("deltalake", "pyarrow", "numpy")
+    tell(machine, measured(options.messages, options.rounds), shown, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()

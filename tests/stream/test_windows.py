@@ -1,0 +1,182 @@
+"""Messages come while the window of their topic is open, by the clock of their recipient, whatever dies and is set."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from pipeline.client.commanding.commands import cancel, release_now, reschedule, shift, undo
+from pipeline.client.insight.trace import trace
+from pipeline.client.subscribing.policysetting import set_policy
+from pipeline.config.settings import Settings
+from schemas import DELIVERIES, MESSAGES
+from tests.support.consuming import acknowledging, says
+from tests.support.stream import (
+    Step,
+    World,
+    advance,
+    append,
+    check,
+    kill_after,
+    message,
+    restart,
+    same,
+    subscribe,
+)
+from tests.support.worlds import Play
+
+# A Wednesday, 05:33:20 in Rome, 12:33:20 in Tokyo and 23:33:20 of Tuesday in New York; behind any wall clock.
+T0 = 2_000_000_000_000
+SECOND, HOUR, DAY = 1_000, 3_600_000, 86_400_000
+ROME, NEW_YORK, TOKYO = T0 + 8_800 * SECOND, T0 + 30_400 * SECOND, T0
+"""When 08:00 is next, or the present in Tokyo, where it is open."""
+OF_INGEST = ("ingest.messages", "ingest.redelivery", "ingest.segments")
+"""Steps behind the commit that decides."""
+
+
+def window(topic: str = "t", **stated: str | int) -> Step:
+    """The topic has a window by day, where a recipient is."""
+    values: dict[str, Any] = {"window": "08:00-20:00", "window_zone": "property:zone, Europe/Rome", **stated}
+    return check(lambda world: same(set_policy(world.warehouse.root, topic, **values), wanted=True))
+
+
+def closed(topic: str = "t") -> Step:
+    """The topic has another window."""
+    return check(lambda world: same(set_policy(world.warehouse.root, topic, window="Su 01:00-02:00"), wanted=True))
+
+
+def to(zone: str | None, topic: str = "t", **when: int) -> dict[str, Any]:
+    """A message for somebody in a zone, whose payload is that."""
+    properties = [] if zone is None else [("zone", zone), ("other", "x")]
+    return {**message(str(zone), topic, **when), "message_key": str(zone), "properties": properties}
+
+
+def came(world: World, topic: str = "t") -> dict[str, list[int]]:
+    """When messages came, by payload, ms UTC."""
+    found: dict[str, list[int]] = {}
+    for row in world.rows(DELIVERIES):
+        if row["topic"] == topic:
+            when = round(row["due_time"].timestamp() * 1_000)
+            found.setdefault(bytes(row["payload"]).decode(), []).append(when)
+            assert when <= round(row["released_at"].timestamp() * 1_000)
+    return {name: sorted(times) for name, times in found.items()}
+
+
+@pytest.mark.parametrize("death", [None, *OF_INGEST])
+def test_a_message_comes_by_day_where_its_recipient_is(play: Play, death: str | None) -> None:
+    """Ingest dies anywhere, and other policies are set before it repeats the batch. What is due at once waits, too."""
+    zones = ("Europe/Rome", "America/New_York", "Asia/Tokyo", "Mars/Olympus", None)
+    world = play(
+        [
+            subscribe("t", "s"),
+            window(),
+            advance(T0 - SECOND),
+            append(*(to(each) for each in zones), to("Asia/Tokyo", after=HOUR)),
+            *([] if death is None else [kill_after(death)]),
+            advance(T0),
+            *([] if death is None else [closed(), restart()]),
+            advance(T0 + 1),
+            advance(T0 + HOUR),
+            check(lambda world: same(came(world), {"Asia/Tokyo": [T0, T0 + HOUR]})),
+            advance(ROME - 1),
+            check(lambda world: same(came(world), {"Asia/Tokyo": [T0, T0 + HOUR]})),
+            advance(ROME),
+            advance(NEW_YORK - 1),
+            restart(),
+            advance(NEW_YORK),
+        ],
+        Settings(express_ms=4 * SECOND),
+    )
+    expected = {"Europe/Rome": [ROME], "America/New_York": [NEW_YORK], "Asia/Tokyo": [T0, T0 + HOUR]}
+    assert came(world) == expected | {"Mars/Olympus": [ROME], "None": [ROME]}
+    put_off = {row["message_key"]: row["put_off_from"] for row in world.rows(MESSAGES) if row["put_off_from"]}
+    assert put_off.keys() == {"Europe/Rome", "America/New_York", "Mars/Olympus", "None"}
+    assert {each.timestamp() * 1_000 for each in put_off.values()} == {T0}
+    world.sound()
+
+
+def test_what_comes_in_at_night_is_spread_over_the_opening(play: Play) -> None:
+    """A batch of many, and batches of one; each ten seconds get their share, and nobody comes twice."""
+    rows = [message(str(number), "t") for number in range(60)]
+    world = play(
+        [
+            subscribe("t", "s"),
+            window(window_zone="Europe/Rome", window_spread_ms=60 * SECOND),
+            append(*rows[:48]),
+            advance(T0),
+            *(step for n, row in enumerate(rows[48:], 1) for step in (append(row), advance(T0 + n * SECOND))),
+            *(advance(ROME + n * SECOND) for n in (-1, 0, 30, 60)),
+        ]
+    )
+    times = [each for found in came(world).values() for each in found]
+    assert len(times) == len(rows)
+    tens = [sum(ROME + n * SECOND <= each < ROME + (n + 10) * SECOND for each in times) for n in range(0, 60, 10)]
+    assert min(tens) >= 8
+    assert max(tens) <= 12
+
+
+def test_what_fails_in_the_evening_comes_again_in_the_morning(play: Play) -> None:
+    """By the zone of its recipient, which is in the message, and once, whatever dies."""
+    late = ROME + 12 * HOUR - SECOND
+    world = play(
+        [
+            acknowledging("t", "s"),
+            window(),
+            append(to("Europe/Rome", deliver_at=late), to("America/New_York", deliver_at=late)),
+            advance(T0),
+            advance(late),
+            says("nack", "Europe/Rome", "America/New_York", after_ms=60 * SECOND),
+            kill_after("settle.segments"),
+            advance(late + SECOND),
+            closed(),
+            restart(),
+            advance(late + 2 * SECOND),
+            advance(late + 70 * SECOND),
+            advance(ROME + DAY - 1),
+            check(lambda world: same(len(came(world)["Europe/Rome"]), 1)),
+            advance(ROME + DAY),
+        ]
+    )
+    again = late + SECOND + 60 * SECOND
+    assert came(world) == {"Europe/Rome": [late, ROME + DAY], "America/New_York": [late, again]}
+    world.sound()
+
+
+def test_commands_obey_the_window(play: Play) -> None:
+    """A time at night moves to the morning; what is released at night comes no later than it would have."""
+
+    def commanded(world: World) -> None:
+        root, night = world.warehouse.root, datetime.fromtimestamp((T0 + DAY) / 1_000, UTC)
+        moved = reschedule(root, "t", to=night, key="rescheduled", dry_run=True)
+        assert (moved.first_then, moved.last_then) == (ROME + DAY, ROME + DAY)
+        reschedule(root, "t", to=night, key="rescheduled")
+        shift(root, "t", span=timedelta(hours=12), key="shifted")
+        gone = cancel(root, "t", key="cancelled")
+        undo(root, gone.command_id or "")
+        back = shift(root, "t", span=timedelta(hours=20), key="moved back")
+        undo(root, back.command_id or "")
+
+    keys = ("rescheduled", "shifted", "cancelled", "moved back", "released")
+    due = ROME + HOUR
+    world = play(
+        [
+            subscribe("t", "s"),
+            window(window_zone="Europe/Rome"),
+            append(*({**message(key, deliver_at=due), "message_key": key} for key in keys)),
+            advance(T0),
+            check(commanded),
+            *(advance(each) for each in (T0 + SECOND, ROME, due, ROME + 13 * HOUR, ROME + DAY)),
+        ]
+    )
+    assert came(world) == {
+        "rescheduled": [ROME + DAY],
+        "shifted": [ROME + DAY],
+        "cancelled": [due],
+        "moved back": [due],
+        "released": [due],
+    }
+    assert release_now(world.warehouse.root, "t", key="released").command_id is None
+    (told,) = trace(world.warehouse.root, "t", key="rescheduled")
+    assert told.sent.put_off_from is None
