@@ -12,13 +12,13 @@ a browser asks for them.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
-from resource import RUSAGE_SELF, getrusage
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -29,7 +29,7 @@ from deltalake import write_deltalake
 from benchmarks.commanding import PER_LEDGER, TOPIC, fill, messages
 from benchmarks.support.machine import describe
 from benchmarks.support.paged import ServedPage, served
-from benchmarks.support.processes import usage
+from benchmarks.support.processes import DRIVER, memory, usage
 from benchmarks.support.report import tell
 from pipeline.client.create import create_all
 from pipeline.client.insight.pending import pending
@@ -105,7 +105,8 @@ def measured(root: str, count: int) -> list[dict[str, Any]]:
     follower = OverviewFollower(root)
     found = [_timed("first overview", lambda: follower.look(wall_ms()).figures.count)]
     # What is added here is made in this process, and that takes memory, too.
-    memory = {"what": "memory", "messages": count, "mb": getrusage(RUSAGE_SELF).ru_maxrss / 1_024}
+    peak = memory(os.getpid())[DRIVER].peak
+    most = {"what": "memory", "messages": count, "mb": peak / (1 << 20)}
     draw, again = np.random.default_rng(20_261_128), list[dict[str, Any]]()
     for number in range(_AGAIN):
         ledger = count // PER_LEDGER + 1 + number
@@ -117,7 +118,7 @@ def measured(root: str, count: int) -> list[dict[str, Any]]:
     found.append(_timed("search by key", lambda: pending_rows(root, TOPIC, key=key, limit=_SHOWN).num_rows))
     found.append(_timed("history of a message", lambda: len(trace(root, TOPIC, position=place))))
     found.append(_timed("counted anew", lambda: pending(root).backlogs[0].count))
-    return [*found, memory]
+    return [*found, most]
 
 
 def _timed(name: str, call: Callable[[], int]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from jobs.web.app import HERE, templates
 from pipeline.client.commanding.outcomes import outcomes
-from pipeline.client.insight.topics import topics
+from pipeline.client.insight.topics import topic_states, topics
 from pipeline.insight.overview import OverviewFollower, look_back
 
 _COMMANDS = 50
@@ -28,13 +28,8 @@ def report(root: str, now_ms: int, as_of: int | None = None) -> str:
     seen = OverviewFollower(root).look(now_ms) if as_of is None else look_back(root, as_of)
     template = templates().get_template("report.html")
     found = [each for each in outcomes(root, _COMMANDS) if as_of is None or each.at is None or _ms(each.at) <= as_of]
-    return template.render(
-        seen=seen,
-        style=style,
-        commands=found,
-        topics=topics(root, seen.pending.backlogs if as_of is None else None),
-        as_of=as_of,
-    )
+    listed = topic_states(root, seen.pending.backlogs) if as_of is None else topics(root)
+    return template.render(seen=seen, style=style, commands=found, topics=listed, as_of=as_of)
 
 
 def _ms(at: datetime) -> int:

@@ -23,7 +23,7 @@ from pipeline.client.insight.facts import payloads
 from pipeline.client.insight.forecast import together
 from pipeline.client.insight.pending import Backlog
 from pipeline.client.insight.pendingrows import pending_rows
-from pipeline.client.insight.topics import topics
+from pipeline.client.insight.topics import topic_states
 from pipeline.client.insight.trace import Trace, trace
 from pipeline.client.subscribing.deadletters import DeadLetter, dead_letters
 from pipeline.client.subscribing.lines import history
@@ -245,7 +245,7 @@ def whole(query: Query, name: str, usual: T, span: tuple[int, int]) -> int | T:
 def system(site: Site, _query: Query) -> Answer:
     """The job, topics, tables, sinks and sources, and all that the doctor says."""
     found = _seen(site)
-    values: dict[str, Any] = {"seen": found, "topics": topics(site.root, found.pending.backlogs)}
+    values: dict[str, Any] = {"seen": found, "topics": topic_states(site.root, found.pending.backlogs)}
     values |= {"sinks": list(sinks.noted(site.root)), "sources": sources.noted(site.root)}
     return Answer("system.html", {"title": "System", "live": True, **values})
 

@@ -198,7 +198,8 @@ class Counted:
             return of.redelivery_count == 0 and lives.get((of.topic, of.subscription)) == of.life
 
         gone = {of: each for of, each in self.rule.in_force.items() if present(of)}
-        moved = {of: each.less(gone.get(of, PositionSet())) for of, each in self.rule.moved.items() if present(of)}
+        put_off = ((of, each.less(gone.get(of, PositionSet()))) for of, each in self.rule.moved.items() if present(of))
+        moved = {of: each for of, each in put_off if len(each.ledgers)}
         number = {name: place for place, name in enumerate(self.listeners)}
         places = (
             (number[of[:2]], ledger, np.asarray(entries.to_array(), np.int64))

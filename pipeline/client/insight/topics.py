@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pipeline.client.insight.pending import Backlog, first_due, pending
@@ -37,19 +37,24 @@ class TopicState:
     next_due: int | None
 
 
-def topics(root: str, counted: Sequence[Backlog] | None = None) -> list[TopicState]:
+def topics(root: str) -> list[TopicState]:
     """All topics that have messages, subscriptions or partitions, by name.
 
-    Args:
-        root: the warehouse.
-        counted: what is pending, as it was counted before; None: it is counted.
+    Raises:
+        NoWarehouse: the folder lacks a table.
+    """
+    return topic_states(root, pending(root).backlogs)
+
+
+def topic_states(root: str, counted: Iterable[Backlog]) -> list[TopicState]:
+    """The same, with what is pending as it was counted before.
 
     Raises:
         NoWarehouse: the folder lacks a table.
     """
     # The registry last: who waits for something is in it.
     backlogs, counts = defaultdict[str, list[Backlog]](list), partition_counts(root)
-    for each in pending(root).backlogs if counted is None else counted:
+    for each in counted:
         backlogs[_whole(each.topic, counts)].append(each)
     messages, names = defaultdict[str, int](int), defaultdict[str, set[str]](set)
     for row in query(_COUNTS, messages=open_table(root, MESSAGES)):

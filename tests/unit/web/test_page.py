@@ -221,17 +221,21 @@ def test_what_cannot_be_followed_is_said(visitor: Visitor, path: str, query: dic
     assert visitor.get("/nowhere").status == 404
 
 
-def test_of_very_many_subscriptions_a_page_shows_some(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_very_many_subscriptions_a_page_shows_some(
+    client: Client, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And where the others are; they are found by what is in the topic or the name."""
+    for name in ("first", "second"):
+        client.subscribe("paged", name, ConsumerType.Shared)
     monkeypatch.setattr("jobs.web.screens._ROWS", 1)
-    first, second = (visitor.get("/subscriptions", part="orders", page=number) for number in (1, 2))
-    assert ("audit" in first.words, "mail" in first.words) == (True, False)
-    assert ("audit" in second.words, "mail" in second.words) == (False, True)
+    first, second = (visitor.get("/subscriptions", part="paged", page=number) for number in (1, 2))
+    assert ("paged first" in first.words, "paged second" in first.words) == (True, False)
+    assert ("paged first" in second.words, "paged second" in second.words) == (False, True)
     assert "page 1 of 2" in first.words
     assert "Previous" in second.words
     assert "Next" not in second.words
-    found = visitor.get("/subscriptions", part="mai")
-    assert "mail" in found.words
+    found = visitor.get("/subscriptions", part="secon")
+    assert "paged second" in found.words
     assert "1 of " in found.words
     assert visitor.get("/subscriptions", part="nobody").status == 200
 
