@@ -32,7 +32,9 @@ def lines(here: SizingInputs, choices: Sequence[Choice]) -> Iterator[str]:
     """For people: what sizes were chosen for, then each as a profile would state it, with its reason."""
     if not choices:
         return
-    machine = f"{here.cores} cores, {here.memory / 1e9:.1f} GB"
+    machine = (
+        f"{here.cores} cores, {here.memory / 1e9:.1f} GB{' (what the container leaves)' if here.is_limited else ''}"
+    )
     yield f"Chosen for {here.rate:,} messages a second, segments of {spell(here.segment_ms)}, {machine}:"
     for each in choices:
         span = f" ({spell(each.value)})" if each.name.endswith("_ms") else ""

@@ -19,7 +19,7 @@ from pipeline.config.lazyspark import deltaspark, pyspark
 from pipeline.config.paths import is_s3, python_environment
 from pipeline.config.s3 import Store
 from pipeline.config.settings import check, check_text
-from pipeline.config.sizing import cores_here
+from pipeline.config.sizing import cores_here, heap_for, memory_here
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,7 +132,7 @@ class Machine:
     """
 
     cores: int = field(default_factory=cores_here)
-    memory: str = "2g"
+    memory: str = field(default_factory=lambda: heap_for(memory_here()))
     partitions: int = 2
     java_options: str = ""
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from pipeline.config.cgroups import Limits, limits
 from pipeline.config.settings import HOUR_MS, MINUTE_MS, SECOND_MS, Clock, LiveClock, Settings
 
 DEFAULT_RATE = 1_000
@@ -30,6 +31,9 @@ _STORE_RATE = 10_000
 # A small message takes about a kilobyte in the driver: an eighth of the memory.
 _BYTES_A_DRIVER_ROW = 8 * 1_000
 _MOST_DRIVER_ROWS = 4_000_000
+# Half of the memory, where that is less: the other half is for Python, its workers, and what the JVM has beside its
+# heap. With less than the least one Spark does not start.
+_HEAP, _ROOM, _LEAST_HEAP_MB = "2g", 4 << 30, 512
 # A message is hardly smaller in a file. A batch of one file more than this is still small enough for the driver.
 _LEAST_BYTES_A_ROW = 32
 
@@ -51,13 +55,15 @@ class SizingInputs:
         rate: messages a second of the busiest topic.
         segment_ms: the span of a segment.
         cores: tasks that run at once.
-        memory: of the machine that the driver runs on, in bytes.
+        memory: of the machine that the driver runs on, or what a container leaves of it, in bytes.
+        is_limited: a container leaves less than the machine has, of one or the other.
     """
 
     rate: int
     segment_ms: int
     cores: int
     memory: int
+    is_limited: bool = False
 
 
 def segment_for(rate: int) -> int:
@@ -91,14 +97,27 @@ def choose(place: SizingInputs, settings: Settings, clock: Clock, stated: Abstra
     return [each for each in choices if each.name not in stated]
 
 
-def cores_here() -> int:
-    """Cores of this machine that this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+def cores_here(left: Limits | None = None) -> int:
+    """Cores of this machine that this process may use. `left` is what a control group leaves; None: it is looked up."""
+    there = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return min(there, (left or limits()).cores or there)
 
 
-def memory_here() -> int:
-    """Memory of this machine, bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def memory_here(left: Limits | None = None) -> int:
+    """Memory of this machine that this process may use, bytes. `left` as for `cores_here`."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(there, (left or limits()).memory or there)
+
+
+def is_limited(left: Limits | None = None) -> bool:
+    """Whether a control group leaves less than the machine has. `left` as for `cores_here`."""
+    left, whole = left or limits(), Limits()
+    return memory_here(left) < memory_here(whole) or cores_here(left) < cores_here(whole)
+
+
+def heap_for(memory: int) -> str:
+    """The heap of a JVM beside which Python and its workers find room, as Spark writes it. `memory` in bytes."""
+    return _HEAP if memory >= _ROOM else f"{max(_LEAST_HEAP_MB, memory // 2 >> 20)}m"
 
 
 def _stores(place: SizingInputs) -> Choice:

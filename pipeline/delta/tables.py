@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 
 from pipeline.config.lazyspark import deltaspark, raised
 from pipeline.config.paths import is_s3
-from pipeline.config.sizing import DEFAULT_RATE, SizingInputs, memory_here
+from pipeline.config.sizing import DEFAULT_RATE, SizingInputs, is_limited, memory_here
 from pipeline.delta import deltars
 from pipeline.delta.logs.entries import is_whole, log_files
 from pipeline.delta.logs.logstore import TableLog
@@ -114,7 +114,7 @@ def place(warehouse: Warehouse, cores: int | None = None) -> SizingInputs:
         BadSetting: the warehouse states a rate that is none, or no span of its segments.
     """
     properties, at_once = _properties(warehouse), cores or warehouse.spark.sparkContext.defaultParallelism
-    return SizingInputs(rate_of(properties), segment_ms_of(properties), at_once, memory_here())
+    return SizingInputs(rate_of(properties), segment_ms_of(properties), at_once, memory_here(), is_limited())
 
 
 def _properties(warehouse: Warehouse) -> dict[str, str]:

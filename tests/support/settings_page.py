@@ -64,6 +64,11 @@ _CHOSEN = """
 Each start chooses the settings marked *chosen* from that rate, from the cores and from the memory. It prints what it
 chose, and why. A profile that states one of them wins. An example, made with `delayline init --rate 20000`:
 """
+_HERE = {
+    "cores": "all that the process may use",
+    "memory": "`2g`; half of the memory where that is less",
+}
+"""Defaults that follow from where a start runs."""
 _ENVIRONMENT = """
 ## Environment variables
 
@@ -150,9 +155,11 @@ def meanings(kind: type) -> dict[str, str]:
     return {name: re.sub(r"\s+", " ", text).replace("None: ", "without it ").rstrip(".") for name, text in found}
 
 
-def _default(kind: type, name: str, missing: str = "all of the machine") -> str:
+def _default(kind: type, name: str, missing: str | None = None) -> str:
     (field,) = (each for each in fields(kind) if each.name == name)
-    return missing if field.default is MISSING else _toml(field.default)
+    if field.default is not MISSING:
+        return _toml(field.default)
+    return _HERE[name] if missing is None else missing
 
 
 def _toml(value: object) -> str:
