@@ -31,13 +31,14 @@ from benchmarks.support.processes import apart, memory, usage
 from benchmarks.support.report import tell
 from benchmarks.support.rows import inbox_rows
 from benchmarks.support.sizes import entries
-from benchmarks.support.standalone import CONFINES, DELTA, HERE, Cluster, cluster, submit
+from benchmarks.support.standalone import CONFINES, HERE, Cluster, cluster, submit
 from benchmarks.support.usual import usual_machine
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import Options
 from pipeline.config.session import local_session
 from pipeline.config.settings import MINUTE_MS, Settings, VirtualClock
+from pipeline.config.sparkversion import delta_package
 from pipeline.delta.deltars import append
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service import clock
@@ -102,7 +103,7 @@ def lateness(workload: Workload, executors: int) -> dict[str, Any]:
     """The job, submitted to a cluster, under a live load."""
     python = {"spark.pyspark.python": sys.executable, "spark.driver.memory": MEMORY}
     with standing(executors) as (folder, nodes):
-        launcher = submit(nodes.url, [DELTA], _SHARED | python, [])
+        launcher = submit(nodes.url, [delta_package()], _SHARED | python, [])
         figures = live.Run(workload, "delayline", folder, launcher).measure()
     row = {"workload": "cluster, live", "kind": "live", "system": "delayline", "executors": executors}
     return row | {"parameters": vars(workload), **figures}

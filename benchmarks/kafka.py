@@ -35,9 +35,10 @@ from benchmarks.support.words import check_names
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import Options
-from pipeline.config.session import KAFKA, Machine, local_session
+from pipeline.config.session import Machine, local_session
 from pipeline.config.settings import LiveClock
 from pipeline.config.sources import Source
+from pipeline.config.sparkversion import kafka_connector
 from pipeline.delta.deltars import open_table
 from pipeline.delta.warehouse import Warehouse
 from pipeline.sources.loop import SourceLoop
@@ -91,7 +92,7 @@ def intake(folder: Path, records: int) -> dict[str, Any]:
     with broker(folder) as kafka:
         kafka.create(_IN, _PARTITIONS)
         fill(kafka.servers, _IN, records)
-        spark = local_session("delayline benchmark", Machine(), packages=[KAFKA])
+        spark = local_session("delayline benchmark", Machine(), packages=[kafka_connector()])
         try:
             # The first time of each warms what the second one runs.
             times = {

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from jobs.commands.failures import explain, one_line, storage
@@ -19,7 +17,7 @@ from jobs.commands.java import need_java
 from jobs.commands.sizes import sized
 from jobs.commands.spark import kept_session
 from pipeline.config.errors import MemoryEnded, PipelineError
-from pipeline.config.jvm import keep_classes
+from pipeline.config.jvm import answer_jvm, java_class, keep_classes
 from pipeline.config.paths import one_spelling
 from pipeline.config.printed import print_logs, printable
 from pipeline.config.profiles import Profile, read_profile
@@ -152,11 +150,10 @@ class _Ask:
 
 def _listen_to_the_jvm(spark: SparkSession, asked: threading.Event) -> None:
     """Take over the JVM's signals: spark-submit's process is the JVM, and who stops the job sends them there."""
-    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - PySpark has no public door to its gateway
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # PySpark has no type for it
-    signals = gateway.jvm.sun.misc
+    answer_jvm(spark)
+    kind = java_class(spark, "sun.misc.Signal")
     for number in ENDING:
-        signals.Signal.handle(signals.Signal(number.name.removeprefix("SIG")), _Ask(asked))
+        kind.handle(kind(number.name.removeprefix("SIG")), _Ask(asked))
 
 
 def _say(text: str) -> None:

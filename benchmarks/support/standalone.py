@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import pyspark
@@ -25,8 +24,6 @@ from benchmarks.support.processes import tree
 HOME = Path(pyspark.__file__).parent
 """The installation of Spark."""
 HERE = "127.0.0.1"
-DELTA = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
-"""Delta for Spark, as Maven names it."""
 EXECUTOR = "CoarseGrainedExecutorBackend"
 """What the command line of an executor has."""
 CONFINES = sys.platform == "linux"

@@ -1,6 +1,7 @@
 """What may be chosen: settings, sizes, profiles, the Spark session, stages, errors, extras, paths, and time."""
 
 __all__ = [
+    "arrowudf",
     "cgroups",
     "deltaspark",
     "errors",
@@ -18,6 +19,7 @@ __all__ = [
     "settings",
     "sizing",
     "sources",
+    "sparkversion",
     "spelling",
     "stages",
     "threads",

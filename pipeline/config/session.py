@@ -11,22 +11,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.config.jars import StrangeJar, check_jars, jar_path
-from pipeline.config.jvm import java_class, keep_classes
+from pipeline.config.jvm import hadoop_settings, java_class, keep_classes, start_jvm
 from pipeline.config.lazyspark import deltaspark, pyspark
 from pipeline.config.paths import is_s3, python_environment
 from pipeline.config.s3 import Store
 from pipeline.config.settings import check, check_text
 from pipeline.config.sizing import cores_here, heap_for, memory_here
+from pipeline.config.sparkversion import (
+    check_store_of,
+    check_versions,
+    hadoop,
+    hadoop_aws,
+    spark_line,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-
-_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 _SHORT = 40
@@ -35,10 +40,6 @@ _ATTEMPTS = 4
 """Of a task, as on a cluster. Spark's default here is one: a Python worker that is killed, for memory most of all,
 would end its query."""
 
-HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0"
-"""Hadoop's connector for S3, in the version of the Hadoop that pyspark brings."""
-KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
-"""Spark's connector for Kafka, in the version of Spark that delayline needs."""
 PARTITIONS = "spark.sql.shuffle.partitions"
 """May change while a session runs; a stateful query keeps what it found at its first start."""
 
@@ -176,7 +177,12 @@ def kept(rows: DataFrame, *, when: bool = True) -> Iterator[DataFrame | None]:
 
 
 def builder(app: str, *paths: str) -> SparkSession.Builder:
-    """A session builder with all settings of the pipeline, and of the store when one of the paths lies in S3."""
+    """A session builder with all settings of the pipeline, and of the store when one of the paths lies in S3.
+
+    Raises:
+        WrongVersion: Spark, or what is installed beside it, is one that would fail later.
+    """
+    check_versions()
     plain = pyspark.sql.SparkSession.builder.appName(app)
     store = Store.of(os.environ).hadoop() | IN_STORES if any(map(is_s3, paths)) else {}
     for key, value in (CORRECTNESS | SOCKETS | COST | store).items():
@@ -189,7 +195,7 @@ def submitted_session(app: str, *paths: str) -> SparkSession:
 
     Who may write to the sockets of Python workers is said by whoever submits (`docs/security.md`): that wins over ours.
     """
-    pyspark.SparkContext._ensure_initialized()  # noqa: SLF001 - else nobody knows yet what spark-submit was told
+    start_jvm()
     told, made = pyspark.SparkConf(), builder(app, *paths)
     for key in SOCKETS:
         if told.contains(key):
@@ -221,15 +227,18 @@ def local_session(
     Args:
         app: the application's name.
         machine: what it takes of this one; the defaults without it.
-        paths: what it will read and write. In S3 that takes another JAR, which is large, and settings.
+        paths: a warehouse, and what else it will read. In S3 that takes another JAR, which is large, and settings.
         extra: further settings, which win over ours.
         jars: paths of the JARs that they need, when they are known; else Spark resolves them, which takes a second.
         packages: what else they need, as Maven names it.
 
     Raises:
         StrangeJar: Spark resolved a JAR that is not as `conf/jars.lock` says.
+        WrongVersion: Spark, or what is installed beside it, is one that would fail later.
     """
     machine = machine or Machine()
+    for warehouse in filter(is_s3, paths[:1]):
+        check_store_of(hadoop(), warehouse)
     # Workers start another interpreter: the same one, with the same packages, or they miss every import.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.update(python_environment())
@@ -239,7 +248,7 @@ def local_session(
     plain = plain.config(_JAVA_OPTIONS, f"{COST[_JAVA_OPTIONS]} {machine.java_options}")
     plain = plain.config(PARTITIONS, str(machine.partitions)).config("spark.ui.enabled", "false")
     # The one that Spark chooses for this machine starts four processes (`readlink`) for each file that it renames.
-    plain = plain.config("spark.sql.streaming.checkpointFileManagerClass", _FILE_MANAGER)
+    plain = plain.config("spark.sql.streaming.checkpointFileManagerClass", spark_line().file_manager)
     plain = plain.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
     for key, value in private_folders().items():
         plain = plain.config(key, value)
@@ -248,7 +257,7 @@ def local_session(
     if jars:
         plain = plain.config("spark.driver.extraClassPath", os.pathsep.join(jars))
     else:
-        wanted = [*packages, *([HADOOP_AWS] if any(map(is_s3, paths)) else [])]
+        wanted = [*packages, *_connectors(paths)]
         plain = deltaspark.configure_spark_with_delta_pip(plain, extra_packages=wanted)
     spark = plain.getOrCreate()
     if not jars:
@@ -281,8 +290,12 @@ def program_session(app: str, *paths: str, extra: Mapping[str, str] | None = Non
     plain = pyspark.sql.SparkSession.builder.appName(app)
     for key, value in settings.items():
         plain = plain.config(key, value)
-    wanted = [HADOOP_AWS] if any(map(is_s3, paths)) else []
-    return deltaspark.configure_spark_with_delta_pip(plain, extra_packages=wanted).getOrCreate()
+    return deltaspark.configure_spark_with_delta_pip(plain, extra_packages=_connectors(paths)).getOrCreate()
+
+
+def _connectors(paths: Sequence[str]) -> list[str]:
+    """What Spark needs to reach some paths, as Maven names it."""
+    return [hadoop_aws(hadoop())] if any(map(is_s3, paths)) else []
 
 
 def resolved(spark: SparkSession) -> list[Path]:
@@ -296,6 +309,4 @@ def without_sums(spark: SparkSession) -> None:
 
     It removes those that are there with their files, and a file that had one is still checked against it.
     """
-    context: Any = spark.sparkContext
-    systems = java_class(spark, "org.apache.hadoop.fs.FileSystem")
-    systems.getLocal(context._jsc.hadoopConfiguration()).setWriteChecksum(False)  # noqa: SLF001 - as in `jvm`
+    java_class(spark, "org.apache.hadoop.fs.FileSystem").getLocal(hadoop_settings(spark)).setWriteChecksum(False)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pipeline.config.arrowudf import arrow_column
 from pipeline.config.lazyspark import F
 from pipeline.config.session import kept
 from pipeline.config.settings import Settings
@@ -31,10 +32,11 @@ ORDER = ("topic", "due_ms", *ARRIVAL)
 """The order in which accepted rows are numbered, as `core.rules.in_order`."""
 _VERDICT = "verdict"
 """The column with what the core says of a row."""
-_TYPE = (
-    f"struct<reason: string, due_ms: bigint, {UNKNOWN_ZONE}: boolean, publish_time: timestamp, deliver_at: timestamp, "
-    "due_time: timestamp, put_off_from: timestamp, parked: boolean>"
-)
+_ASKED = {"topic": "string", "publish_time": "timestamp", "deliver_at": "timestamp", "deliver_after_ms": "bigint"}
+"""The columns that the core is asked with, beside what is measured."""
+_TIMES = ("publish_time", "deliver_at", "due_time", "put_off_from")
+_ANSWERED = {"reason": "string", "due_ms": "bigint", UNKNOWN_ZONE: "boolean"}
+_ANSWERED |= dict.fromkeys(_TIMES, "timestamp") | {"parked": "boolean"}
 
 
 @dataclass(frozen=True)
@@ -89,21 +91,23 @@ def _verdict(terms: Terms) -> Column:
     No argument is a list or a map: for every row Spark measures the batch that it makes for Python, and of such columns
     it then reads all that are in the batch already.
     """
-    measured = {PAYLOAD_BYTES: F.octet_length("payload").cast("bigint"), WRONG_TEXT: wrong_text()}
+    asked = {name: (F.col(name), kind) for name, kind in _ASKED.items()}
+    asked[PAYLOAD_BYTES] = F.octet_length("payload").cast("bigint"), "bigint"
+    asked[WRONG_TEXT] = wrong_text(), "string"
     windows = terms.topics.windows
     if windows:
-        measured[ROW] = F.col(ROW) if any(each.spread_ms for each in windows) else F.lit(0).cast("bigint")
+        row = F.col(ROW) if any(each.spread_ms for each in windows) else F.lit(0).cast("bigint")
+        asked[ROW] = row, "bigint"
     for name in sorted({each.zone.property for each in windows if each.zone.property is not None}):
         zone = F.element_at("properties", F.lit(name)).cast("binary")
-        measured[ZONE + name] = F.substring(zone, 1, ZONE_BYTES + 1)
-    names = ("topic", "publish_time", "deliver_at", "deliver_after_ms", *measured)
+        asked[ZONE + name] = F.substring(zone, 1, ZONE_BYTES + 1), "binary"
+    names = list(asked)
 
+    # Spark reads in the annotations that a value is for each row.
     def of_rows(*columns: pa.Array) -> pa.Array:
         return verdicts(pa.table(list(columns), names=names), terms)
 
-    of_columns = F.arrow_udf(of_rows, _TYPE)  # type: ignore[attr-defined]
-    verdict: Column = of_columns(*(measured.get(name, F.col(name)) for name in names))
-    return verdict
+    return arrow_column(of_rows, list(asked.values()), _ANSWERED)
 
 
 def _count(small: DataFrame, terms: Terms) -> Counts:

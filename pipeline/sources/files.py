@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import BadSetting, SourceAway
-from pipeline.config.jvm import java_class
+from pipeline.config.jvm import java_class, session_of
 from pipeline.config.paths import local_path, one_spelling
 from pipeline.config.sources import EARLIEST, MOST_ROWS, Source
 from pipeline.delta.checkpoints import Checkpoint
@@ -141,7 +141,7 @@ class FileSource(SourceConnector):
 
     def check(self, spark: SparkSession) -> None:
         """See `SourceConnector`."""
-        settings = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - the object of the JVM
+        settings = session_of(spark).sessionState().newHadoopConf()
         try:
             path = java_class(spark, "org.apache.hadoop.fs.Path")(self._path)
             there = path.getFileSystem(settings).exists(path)

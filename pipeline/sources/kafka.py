@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import BadSetting, BadValue, NoSourceConnector, SourceAway, SourcePlaceGone
 from pipeline.config.jvm import java_class
-from pipeline.config.session import KAFKA
 from pipeline.config.sources import EARLIEST, Source
+from pipeline.config.sparkversion import kafka_connector
 from pipeline.sources.door import NO_PROPERTIES, NOTHING_YET, Place, TopicDoor, columns_of_topic
 from pipeline.subscriptions.destination import SECRET, Destination, check_strength, from_environment
 from pipeline.subscriptions.records import HEADERS, KEY
@@ -205,7 +205,7 @@ class KafkaSource(TopicDoor):
         try:
             return spark.readStream.format("kafka").options(**options).load()
         except AnalysisException as error:
-            raise NoSourceConnector(self._field, KAFKA) from error
+            raise NoSourceConnector(self._field, kafka_connector()) from error
 
     def _check(self, known: Mapping[str, int], first: Mapping[str, int]) -> None:
         """Whether each record behind a place is there.
@@ -273,7 +273,7 @@ class KafkaSource(TopicDoor):
         except Py4JJavaError as error:
             raise SourceAway(self._field, self._from.servers, _reason(error)) from error
         except Py4JError as error:
-            raise NoSourceConnector(self._field, KAFKA) from error
+            raise NoSourceConnector(self._field, kafka_connector()) from error
 
     @contextmanager
     def _understood(self) -> Iterator[None]:

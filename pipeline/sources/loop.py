@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.config.errors import BadSetting, SourcePlaceGone
+from pipeline.config.jvm import last_progress
 from pipeline.config.options import Observer, Options, StageListener
 from pipeline.config.routes import DRIVER, SIZE
 from pipeline.config.session import compiled
@@ -264,10 +265,9 @@ class SourceLoop:
         if query is None or not query.isActive:
             error = None if query is None else query.exception()
             raise RuntimeError("the query ended") if error is None else error
-        # PySpark asks the JVM for each field of a progress, which takes longer than the batch.
-        last = query._jsq.lastProgress()  # noqa: SLF001 - the object of the JVM
+        last = last_progress(query)
         if last is not None:
-            (progress,) = json.loads(last.json())["sources"]
+            (progress,) = json.loads(last)["sources"]
             behind = self._door.behind(progress)
             known, unknown = (None, behind) if isinstance(behind, str) else (behind, None)
             self._state = replace(self._state, behind=known, unknown=unknown, seen_ms=wall_ms())

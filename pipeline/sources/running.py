@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 
 from pipeline.config.errors import BadSetting
 from pipeline.config.options import Options
-from pipeline.config.session import KAFKA
 from pipeline.config.sources import Source
+from pipeline.config.sparkversion import kafka_connector
 from pipeline.delta.warehouse import Warehouse
 from pipeline.sources.door import SourceConnector
 from pipeline.sources.files import FORMATS, FileSource
@@ -25,7 +25,7 @@ DOORS: Mapping[str, Callable[[Source], SourceConnector]] = {
     **dict.fromkeys(FORMATS, FileSource),
 }
 """Doors by the scheme of the address."""
-PACKAGES = {"kafka": KAFKA}
+PACKAGES = {"kafka": kafka_connector}
 """What Spark needs for a door, as Maven names it."""
 
 
@@ -47,7 +47,7 @@ def door_of(source: Source) -> SourceConnector:
 
 def packages(sources: Sequence[Source]) -> list[str]:
     """What Spark needs for some sources."""
-    return sorted({PACKAGES[scheme] for scheme in map(_scheme, sources) if scheme in PACKAGES})
+    return sorted({PACKAGES[scheme]() for scheme in map(_scheme, sources) if scheme in PACKAGES})
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Files on a file system that only Hadoop reaches, such as HDFS, by a few calls into the JVM each time.
 
-Beside `pipeline.config.jvm`, `pipeline.delta.logs.logstore`, `pipeline.delta.streams`, `pipeline.service.clock`
-and `pipeline.service.watch.listener` the only module that reaches into the JVM.
+It reaches into the JVM, as few modules do (`tests/unit/house/test_jvm.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from pipeline.config.jvm import java_class
+from pipeline.config.jvm import gateway_of, hadoop_settings, java_class
 from pipeline.config.lazyspark import raised
 from pipeline.storage.files import Files
 
@@ -50,9 +49,8 @@ class HadoopFiles:
     """A `Backend` of `pipeline.storage.files` for paths as Hadoop spells them."""
 
     def __init__(self, context: SparkContext) -> None:
-        inside: Any = context
         self._context = context
-        self._gateway, self._conf = inside._gateway, inside._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `jvm`
+        self._gateway, self._conf = gateway_of(context), hadoop_settings(context)
 
     def here(self) -> Path | None:
         """The folder in which a path without a scheme begins; None when that is not on this machine."""

@@ -1,11 +1,13 @@
 """What a store that speaks S3 must have and do before stages start on it."""
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 from pipeline.config.errors import PipelineError
+from pipeline.config.jvm import java_class
 from pipeline.config.paths import is_s3
-from pipeline.config.session import HADOOP_AWS
+from pipeline.config.sparkversion import hadoop_aws
 from pipeline.storage.hadoop import HadoopFiles
 
 _NO_CLASS = "ClassNotFoundException"
@@ -16,8 +18,8 @@ _UNKNOWN = ("Conditional Writes Unavailable", "mandatory key", "Status Code: 501
 class NoConnector(PipelineError):
     """The session has no way to S3. Start it with the package that is named, or put its JARs on the class path."""
 
-    def __init__(self, root: str) -> None:
-        super().__init__(f"warehouse = {root!r}: a JAR is missing; start with --packages {HADOOP_AWS}")
+    def __init__(self, root: str, hadoop: str) -> None:
+        super().__init__(f"warehouse = {root!r}: a JAR is missing; start with --packages {hadoop_aws(hadoop)}")
         self.root = root
 
 
@@ -55,15 +57,21 @@ def check_store(spark: SparkSession, root: str) -> None:
         # Once it is there it has to be in the way of every further one.
         files, probe = HadoopFiles(spark.sparkContext), f"{root}/_control/put_once"
         replaced = files.create(probe, "") and files.create(probe, "")
-    except Py4JJavaError as error:
-        raise _reason(root, str(error.java_exception).partition("\n")[0]) from error
+    except (Py4JJavaError, IllegalArgumentException) as error:
+        said = str(error.java_exception if isinstance(error, Py4JJavaError) else error).partition("\n")[0]
+        raise _reason(root, said, _hadoop(spark)) from error
     if replaced:
         raise NoConditionalPuts(root, "one object replaced another")
 
 
-def _reason(root: str, said: str) -> PipelineError:
+def _reason(root: str, said: str, hadoop: str) -> PipelineError:
     if _NO_CLASS in said:
-        return NoConnector(root)
+        return NoConnector(root, hadoop)
     if any(each in said for each in _UNKNOWN):
-        return NoConditionalPuts(root, said)
+        return NoConditionalPuts(root, f"{said} (Hadoop {hadoop})")
     return StoreRefused(root, said)
+
+
+def _hadoop(spark: SparkSession) -> str:
+    """The version of the Hadoop that the session has; under spark-submit it may be the platform's own."""
+    return str(java_class(spark, "org.apache.hadoop.util.VersionInfo").getVersion())

@@ -18,6 +18,7 @@ from threading import Event, Thread
 from benchmarks.support import standalone
 from benchmarks.support.way import appended
 from pipeline.client.producing.inbox import OutgoingMessage, send
+from pipeline.config.sparkversion import delta_package
 from schemas import DELIVERIES
 from tests.support.alone import alone
 from tests.support.jobs import PROFILE, Process, started
@@ -70,7 +71,7 @@ class Site:
         words = ["--py-files", str(self.package), str(self.package.parent / "jobs" / "deliver.py")]
         words += ["--profile", str(PROFILE), "--warehouse", str(warehouse)]
         usual = {"spark.driver.memory": "1g"} | {f"spark.{each}.extraJavaOptions": QUICK_JVM for each in _JVMS}
-        command = standalone.submit(self.cluster.url, [standalone.DELTA], usual | conf, words)
+        command = standalone.submit(self.cluster.url, [delta_package()], usual | conf, words)
         variables = {"PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": sys.executable}
         variables |= {"SPARK_HOME": str(standalone.HOME), "SPARK_LOCAL_IP": standalone.HERE, "PYTHONPATH": ""}
         variables["SPARK_CONF_DIR"] = str(self.conf)

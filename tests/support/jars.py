@@ -8,22 +8,36 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyspark
 
-from benchmarks.support.standalone import DELTA
 from pipeline.config.jars import LOCK, jar_path, sum_of
-from pipeline.config.session import HADOOP_AWS, KAFKA
+from pipeline.config.sparkversion import (
+    LINES,
+    Version,
+    delta_of,
+    delta_package,
+    hadoop,
+    hadoop_aws,
+    kafka_connector,
+    kafka_of,
+)
 from tests.support.alone import alone
 
 _IVY = Path.home() / ".ivy2.5.2" / "jars"
 """Where Spark puts them. Where it is told another folder nothing is found here, and Ivy looks again."""
 
 
-NEEDED = (DELTA, HADOOP_AWS, KAFKA)
-"""As `group:name:version`."""
+HADOOP: Mapping[Version, str] = {(4, 0): "3.4.1", (4, 1): "3.4.2", (4, 2): "3.5.0"}
+"""What each line of Spark brings."""
+
+
+def needed() -> tuple[str, ...]:
+    """What the tests need of the Spark that is there, as `group:name:version`."""
+    return delta_package(), hadoop_aws(hadoop()), kafka_connector()
 
 
 def fetch(*packages: str) -> None:
@@ -44,17 +58,25 @@ def _submit(packages: tuple[str, ...], program: str = "") -> str:
         return subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603
 
 
+def wanted() -> Iterator[tuple[str, ...]]:
+    """What a start may ask for together, with each line of Spark: which versions come depends on that."""
+    for line, known in LINES.items():
+        delta, s3, kafka = delta_of(line), hadoop_aws(HADOOP[line]), kafka_of(known)
+        yield from ((delta,), (delta, s3), (delta, kafka), (delta, s3, kafka))
+
+
 def lock() -> str:
-    """The sums of all JARs that a start may ask for: which versions come depends on what is asked for together."""
-    found = set[str]()
-    for more in ((), (HADOOP_AWS,), (KAFKA,), (HADOOP_AWS, KAFKA)):
-        found |= set(_submit((DELTA, *more), _PRINT).split())
+    """The sums of all JARs that a start may ask for."""
+    found = {jar for packages in wanted() for jar in _submit(packages, _PRINT).split()}
     return "".join(f"{sum_of(path)}  {path.name}\n" for path in sorted(map(jar_path, found)))
 
 
 _PRINT = """
-from pyspark.sql import SparkSession
-for jar in SparkSession.builder.getOrCreate().sparkContext.getConf().get("spark.jars").split(","):
+from pyspark import SparkConf, SparkContext
+
+# A context would copy all of them first.
+SparkContext._ensure_initialized()
+for jar in SparkConf().get("spark.jars").split(","):
     print(jar)
 """
 
@@ -63,4 +85,4 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["lock"]:
         LOCK.write_text(lock(), encoding="utf-8")
     else:
-        fetch(*NEEDED)
+        fetch(*needed())

@@ -180,6 +180,8 @@ TRIED: Mapping[str, Tests] = {
     "TableBehind": (_SET_BACK, _UNREAD),
     "TableRestored": (_TAKEN_BACK, _VACUUMED),
     "UnknownTableFeature": _FEATURES,
+    "WrongVersion": "unit/config/test_sparkversion.py::"
+    "test_an_arrow_with_which_the_schedule_would_fail_later_is_refused_at_once",
     "VersionGone": "unit/jobs/test_receive_anew.py::"
     "test_receive_that_was_away_for_too_long_begins_anew_as_the_page_says",
 }

@@ -12,9 +12,10 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from benchmarks.support.brokers import QUICK_START
-from pipeline.config.session import IN_STORES, KAFKA, PARTITIONS, Machine, local_session, set_meanwhile
+from pipeline.config.session import IN_STORES, PARTITIONS, Machine, local_session, set_meanwhile
+from pipeline.config.sparkversion import kafka_connector
 from pipeline.storage.files import sync_files
-from tests.support.jars import NEEDED, fetch
+from tests.support.jars import fetch, needed
 
 QUICK_JVM = f"{' '.join(QUICK_START)} -XX:CompileThresholdScaling=0.25 -XX:ReservedCodeCacheSize=240m"
 """Tests run each plan once or twice: compiling it well takes longer than running it. Interpreting it is what takes
@@ -32,9 +33,9 @@ one is taken, which is the same."""
 @cache
 def session() -> SparkSession:
     """The session: two cores, two partitions, UTC, quiet."""
-    fetch(*NEEDED)
+    fetch(*needed())
     machine = Machine(cores=2, java_options=f"{QUICK_JVM} {_YOUNG}")
-    spark = local_session("delayline-tests", machine, extra=IN_STORES, packages=[KAFKA])
+    spark = local_session("delayline-tests", machine, extra=IN_STORES, packages=[kafka_connector()])
     spark.sparkContext.setLogLevel("OFF")
     worker = Path(mkdtemp()) / "python"
     worker.write_text(_WORKER.format(sys.executable), encoding="utf-8")

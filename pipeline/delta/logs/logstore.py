@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.config.jvm import java_class
+from pipeline.config.jvm import hadoop_settings, java_class, session_of
 from pipeline.config.lazyspark import pyspark, raised
 from pipeline.config.paths import is_s3
 from pipeline.config.routes import SessionNeeded
@@ -163,7 +163,7 @@ class TableLog:
     def _log(self) -> Any:  # noqa: ANN401 - a Java object
         """Asked for each time: Delta forgets it when it is not used for long, and then others would get another one."""
         logs = self._class("org.apache.spark.sql.delta.DeltaLog")
-        return logs.forTable(self._spark._jsparkSession, self._path)  # noqa: SLF001
+        return logs.forTable(session_of(self._spark), self._path)
 
     def _linked(self, folder: Path, version: int, text: str) -> bool:
         fresh, entry = folder / f".{version:020d}.json.{uuid4()}.tmp", folder / f"{version:020d}.json"
@@ -198,10 +198,8 @@ class TableLog:
         for line in text.removesuffix("\n").split("\n"):
             actions.add(line)
         each = self._class("scala.jdk.javaapi.CollectionConverters").asScala(actions.iterator())
-        context: Any = self._spark.sparkContext
-        settings = context._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `jvm`
         try:
-            self._log.store().write(path, each, False, settings)  # noqa: FBT003 - Delta has no name for "overwrite"
+            self._log.store().write(path, each, False, hadoop_settings(self._spark))  # noqa: FBT003 - Delta has no name for "overwrite"
         except raised("Py4JJavaError") as error:
             if error.java_exception.getClass().getName() != _EXISTS:
                 raise
@@ -213,7 +211,7 @@ class TableLog:
         # Delta asks the thread for its session when it reads a checkpoint. A thread in which no query ran has none.
         sessions = self._class("org.apache.spark.sql.classic.SparkSession")
         if sessions.getActiveSession().isEmpty():
-            sessions.setActiveSession(self._spark._jsparkSession)  # noqa: SLF001
+            sessions.setActiveSession(session_of(self._spark))
         nothing = self._class("scala.Option").empty()
         return self._log.update(False, nothing, nothing)  # noqa: FBT003 - not stale
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pipeline.config.jvm import java_class
+from pipeline.config.jvm import answer_jvm, java_class, session_of
 from pipeline.config.lazyspark import pyspark
+from pipeline.config.sparkversion import spark_line
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
@@ -30,7 +31,7 @@ class StreamSource(ABC):
     def __init__(self, spark: SparkSession, columns: JavaObject) -> None:
         """Answer Spark with rows of these columns, a `StructType` of the JVM."""
         self.spark = spark
-        self.session = spark._jsparkSession  # noqa: SLF001 - PySpark has no public door to its JVM
+        self.session = session_of(spark)
         self.nothing = java_class(spark, "scala.Option").empty()
         self._limit = java_class(spark, f"{SQL}.connector.read.streaming.ReadLimit").allAvailable()
         self._of_rows = singleton(spark, f"{SQL}.classic.Dataset").ofRows
@@ -43,14 +44,12 @@ class StreamSource(ABC):
 
     def stream(self) -> DataFrame:
         """The rows as a stream, for one query."""
-        # As PySpark does for the function of `foreachBatch`.
-        gateway = self.spark.sparkContext._gateway  # noqa: SLF001 - as above
-        pyspark.java_gateway.ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-        relation = java_class(self.spark, f"{_STREAMING}.runtime.StreamingExecutionRelation")
-        unnamed = getattr(relation, "$lessinit$greater$default$4")()
-        return pyspark.sql.DataFrame(
-            self.of_plan(relation(self, self.attributes, self.nothing, unnamed, self.session)), self.spark
-        )
+        answer_jvm(self.spark)
+        line = spark_line()
+        relation = java_class(self.spark, f"{line.runtime}.StreamingExecutionRelation")
+        unnamed = [getattr(relation, "$lessinit$greater$default$4")()] if line.names_sources else []
+        plan = relation(self, self.attributes, self.nothing, *unnamed, self.session)
+        return pyspark.sql.DataFrame(self.of_plan(plan), self.spark)
 
     def of_plan(self, plan: JavaObject) -> JavaObject:
         """A `Dataset` of a logical plan."""
@@ -72,7 +71,7 @@ class StreamSource(ABC):
 
     def deserializeOffset(self, text: str) -> JavaObject:  # noqa: N802
         """An offset of the log, or one to be: Spark compares the texts."""
-        return java_class(self.spark, f"{_STREAMING}.runtime.SerializedOffset")(text)
+        return java_class(self.spark, f"{spark_line().runtime}.SerializedOffset")(text)
 
     def getDefaultReadLimit(self) -> JavaObject:  # noqa: N802
         """A batch is as large as the source makes it, whatever Spark allows."""

@@ -9,9 +9,10 @@ An order is a sequence of `SortKey`: Spark sorts by their columns (`in_order`), 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.config.lazyspark import F
@@ -25,6 +26,8 @@ NUMBER = "row_number"
 """The column with the number."""
 _SAMPLE = 1_000
 """Rows looked at for each task: the largest part then has a few per cent more than its share."""
+_SEED, _WORD = 42, (1 << 32) - 1
+"""Of the hash by which Spark's `repartition` gives rows to tasks, and its bits."""
 _ROW_BITS = 33
 """`monotonically_increasing_id` keeps the task above so many bits, and the row in the task below."""
 
@@ -70,9 +73,43 @@ def in_order(
     known, keys = frame if small is None else small, _keys(frame, order)
     part = _part(keys, _bounds(known, keys, count, tasks))
     counts = {each["part"]: each["count"] for each in known.groupBy(part.alias("part")).count().collect()}
-    before = [0, *accumulate(counts.get(number, 0) for number in range(tasks))][:tasks]
-    placed = frame.repartitionById(tasks, part).sortWithinPartitions(*order)
-    return placed.withColumn(NUMBER, F.element_at(F.array(*map(F.lit, before)), F.spark_partition_id() + 1) + row)
+    before = [0, *itertools.accumulate(counts.get(number, 0) for number in range(tasks))][:tasks]
+    placed = frame.repartition(tasks, _nth(key_of_each(tasks), part)).sortWithinPartitions(*order)
+    return placed.withColumn(NUMBER, _nth(before, F.spark_partition_id()) + row)
+
+
+@cache
+def key_of_each(tasks: int) -> tuple[int, ...]:
+    """For each task a number that Spark's `repartition` by that number sends to it.
+
+    `repartitionById`, which needs none, is not there before Spark 4.1; this is the same on all lines.
+    """
+    found = dict[int, int]()
+    numbers = itertools.count()
+    while len(found) < tasks:
+        number = next(numbers)
+        found.setdefault(_hash(number) % tasks, number)
+    return tuple(found[task] for task in range(tasks))
+
+
+def _hash(number: int) -> int:
+    """Murmur3 of a positive integer of 32 bits, as Spark's `hash` has it."""
+    mixed = _turned(number * 0xCC9E2D51 & _WORD, 15) * 0x1B873593 & _WORD
+    value = (_turned(_SEED ^ mixed, 13) * 5 + 0xE6546B64 & _WORD) ^ 4
+    value = (value ^ value >> 16) * 0x85EBCA6B & _WORD
+    value = (value ^ value >> 13) * 0xC2B2AE35 & _WORD
+    value ^= value >> 16
+    return value - (1 << 32) if value >> 31 else value
+
+
+def _turned(word: int, bits: int) -> int:
+    """The bits of a word moved to the left; those that fall out come in at the right."""
+    return (word << bits | word >> 32 - bits) & _WORD
+
+
+def _nth(values: Sequence[int], place: Column) -> Column:
+    """The value at a place that each row says, counted from 0."""
+    return F.element_at(F.array(*map(F.lit, values)), place + 1)
 
 
 def _keys(frame: DataFrame, order: Sequence[str]) -> Column:

@@ -5,7 +5,6 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql.streaming.listener import (
     JStreamingQueryListener,
     QueryProgressEvent,
@@ -14,6 +13,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from pipeline.config.jvm import names_of_jvm
 from pipeline.service.watch.metrics import Metrics
 from pipeline.service.watch.progress import PREFIX, parse
 
@@ -58,8 +58,7 @@ class Listener(StreamingQueryListener):
     def _jlistener(self) -> Any:  # noqa: ANN401 - an object of the JVM
         """The listener as the JVM knows it; Spark's base class has the same with a door of its own."""
         if self._in_jvm is None:
-            jvm: Any = SparkContext._jvm  # noqa: SLF001 - PySpark has no public door to its JVM
-            self._in_jvm = jvm.PythonStreamingQueryListenerWrapper(_Door(self))
+            self._in_jvm = names_of_jvm().PythonStreamingQueryListenerWrapper(_Door(self))
         return self._in_jvm
 
 

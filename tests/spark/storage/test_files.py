@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.config.session import HADOOP_AWS
+from pipeline.config.jvm import java_class
+from pipeline.config.sparkversion import hadoop, hadoop_aws, spark_line
 from pipeline.delta.logs.entries import uri_name
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.storage.files import Files
@@ -94,7 +95,8 @@ def test_a_version_starts_no_process_and_a_checkpoint_file_one(spark: SparkSessi
     spark.range(1).write.format("delta").save(str(tmp_path / "table"))
     log = TableLog(spark, str(tmp_path / "table"))
     path = jvm.org.apache.hadoop.fs.Path(str(tmp_path / "offsets" / "0"))
-    manager = jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.create(path, conf)
+    package = spark_line().file_manager.rpartition(".")[0]
+    manager = java_class(spark, f"{package}.CheckpointFileManager").create(path, conf)
     manager.mkdirs(path.getParent())
     recording = jvm.jdk.jfr.Recording()
     recording.enable("jdk.ProcessStart").withoutThreshold()
@@ -126,5 +128,5 @@ def test_a_session_without_the_connector_for_s3_says_what_is_missing(spark: Spar
     with pytest.raises(NoConnector) as refused:
         check_store(spark, "s3a://bucket/warehouse")
     assert refused.value.root == "s3a://bucket/warehouse"
-    assert f"a JAR is missing; start with --packages {HADOOP_AWS}" in str(refused.value)
+    assert f"a JAR is missing; start with --packages {hadoop_aws(hadoop())}" in str(refused.value)
     check_store(spark, "hdfs://nobody/asks")

@@ -16,9 +16,9 @@ pytest.importorskip("delta", reason="the session needs requirements/all.lock")
 
 from pyspark.sql import SparkSession
 
-from benchmarks.support.standalone import DELTA
 from pipeline.config import jars, session
 from pipeline.config.jars import LOCK, StrangeJar, check_jars, jar_path, locked
+from tests.support.jars import wanted
 
 LINE = re.compile(r"[0-9a-f]{64}  [A-Za-z0-9._-]+\.jar")
 
@@ -39,7 +39,7 @@ def test_the_lock_holds_names_and_sums_of_all_that_a_start_asks_for() -> None:
     """No address can hide in it."""
     lines = LOCK.read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if not LINE.fullmatch(line)] == []
-    for package in (DELTA, session.HADOOP_AWS, session.KAFKA):
+    for package in {each for packages in wanted() for each in packages}:
         group, name, version = package.split(":")
         assert f"{group}_{name}-{version}.jar" in locked()
 

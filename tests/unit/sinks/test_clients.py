@@ -16,8 +16,8 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from pipeline.brokers.pulsar import package
 from pipeline.config.errors import NoBrokerClient, NoSourceConnector
-from pipeline.config.session import KAFKA as CONNECTOR
 from pipeline.config.sources import Source
+from pipeline.config.sparkversion import kafka_connector
 from pipeline.sinks.kafka import KafkaTopic
 from pipeline.sources import kafka
 from pipeline.subscriptions.destination import Destination
@@ -63,6 +63,6 @@ def test_a_connector_that_spark_lacks_is_named_as_the_sessions_of_the_project_ha
     monkeypatch.setattr(source, "_settings", {})
     with pytest.raises(NoSourceConnector) as refused:
         source.stream(session, None)
-    assert (refused.value.field, refused.value.package) == ("source.orders.from", CONNECTOR)
-    assert str(refused.value).endswith(f"--packages {CONNECTOR}")
-    assert span_of("kafka.md", "org.apache.spark") == CONNECTOR
+    assert (refused.value.field, refused.value.package) == ("source.orders.from", kafka_connector())
+    assert str(refused.value).endswith(f"--packages {kafka_connector()}")
+    assert span_of("kafka.md", "org.apache.spark") == kafka_connector()

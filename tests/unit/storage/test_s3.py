@@ -17,7 +17,6 @@ pytest.importorskip("moto", reason="the store needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the clock needs requirements/all.lock")
 
 import pyarrow as pa
-import pyspark
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.commands.spark import NoSession
@@ -35,7 +34,6 @@ from pipeline.config import s3
 from pipeline.config.errors import NoFileSystem
 from pipeline.config.paths import one_spelling
 from pipeline.config.routes import NotInDriver
-from pipeline.config.session import HADOOP_AWS
 from pipeline.delta.claims import claim
 from pipeline.delta.deltars import create, path_of
 from pipeline.delta.warehouse import Warehouse
@@ -257,12 +255,6 @@ def test_what_is_missing_is_said_in_one_line(
 def test_what_a_store_said_over_many_lines_becomes_one(said: str, endpoint: str | None, line: str | None) -> None:
     """delta-rs and pyarrow ask again for seconds before they give up; so their words are given here."""
     assert s3.trouble(said, {} if endpoint is None else {"AWS_ENDPOINT_URL": endpoint}) == line
-
-
-def test_the_connector_goes_with_the_hadoop_that_pyspark_brings() -> None:
-    """Hadoop's parts of two versions do not fit together."""
-    jars = Path(pyspark.__file__).parent / "jars"
-    assert (jars / f"hadoop-client-api-{HADOOP_AWS.rpartition(':')[2]}.jar").exists()
 
 
 def test_a_jar_that_spark_did_not_find_is_named(tmp_path: Path) -> None:
