@@ -16,6 +16,8 @@ STORED := --config-settings=--build-option=--compression=stored
 CORE := $(VENV)/.core.stamp
 FULL := $(VENV)/.full.stamp
 SITE := $(VENV)/.site.stamp
+# Another one for another line of Spark (`tests/support/matrix.py`).
+ALL := requirements/all.lock
 
 # PYTHON=... names the interpreter to build .venv with; without it the first suitable one is taken.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
@@ -77,9 +79,9 @@ endef
 
 # Source packages are built with the setuptools of the core lock, so nothing outside the lock is fetched. One of them is
 # Spark, which is half a gigabyte of JARs: to compress them once more would take as long as all the rest of its build.
-$(FULL): requirements/all.lock $(CORE)
-	@echo "Installing requirements/all.lock (Spark is large, the first time may take minutes)"
-	$(call install,--no-build-isolation $(STORED) -r requirements/all.lock)
+$(FULL): $(ALL) $(CORE)
+	@echo "Installing $(ALL) (Spark is large, the first time may take minutes)"
+	$(call install,--no-build-isolation $(STORED) -r $(ALL))
 	@touch $@
 
 $(SITE): requirements/site.lock $(FULL)
@@ -93,8 +95,12 @@ lock: $(FULL) ## Write the lock files again after a change of pyproject.toml (UP
 	$(UV) pip compile pyproject.toml --extra test --extra lint --extra build -o requirements/core.lock $(LOCK_FLAGS) -c requirements/all.lock
 	$(UV) pip compile --group install -o requirements/uv.lock $(LOCK_FLAGS)
 	$(UV) pip compile --group site -o requirements/site.lock $(LOCK_FLAGS) -c requirements/all.lock
+	for spark in $(OTHER_SPARKS); do echo "pyspark==$$spark" | \
+	  $(UV) pip compile - -o requirements/spark-$${spark%.*}.lock $(LOCK_FLAGS); done
 	$(PY) -m tests.support.jars lock
 
+# The newest of the other lines, for `make test-matrix`.
+OTHER_SPARKS := 4.0.5 4.1.4
 # One lock for all systems and Pythons, with hashes and without addresses.
 LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate $(if $(UPGRADE),--upgrade)
 
@@ -130,6 +136,11 @@ test-core: $(CORE) ## Run the unit and property tests (no Java, no Spark)
 .PHONY: test-spark
 test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or newer)
 	$(PY) -m pytest -n $(PROCESSES) $(BY_FILE) $(SPARK_TESTS)
+
+# The environments of the other lines are made in .matrix, which takes minutes the first time.
+.PHONY: test-matrix
+test-matrix: java $(FULL) ## Run the Spark, stream and smoke tests on Spark 4.0, 4.1 and 4.2, and move a warehouse between them
+	$(PY) -m tests.support.matrix $(ARGS)
 
 .PHONY: soak
 soak: java $(FULL) ## Run the long tests: kill -9, parked messages, an outage, the command and the demo, the long property search

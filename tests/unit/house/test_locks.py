@@ -8,6 +8,8 @@ import tomllib
 import pytest
 from packaging.requirements import Requirement
 
+from pipeline.config.sparkversion import LINES, version_of
+from tests.support.matrix import lines
 from tests.support.modules import ROOT
 
 FOLDER = ROOT / "requirements"
@@ -25,7 +27,7 @@ def strangers(text: str) -> list[str]:
     return [line for line in text.splitlines() if not PIN.fullmatch(line) and not LINE.fullmatch(line)]
 
 
-@pytest.mark.parametrize("name", ["core", "all", "uv", "site"])
+@pytest.mark.parametrize("name", ["core", "all", "uv", "site", "spark-4.0", "spark-4.1"])
 def test_a_lock_holds_pins_and_hashes_only(name: str) -> None:
     """No address, no path and no unpinned name can hide in a lock."""
     text = (FOLDER / f"{name}.lock").read_text(encoding="utf-8")
@@ -37,6 +39,17 @@ def test_the_locks_agree() -> None:
     """What the core lock pins, the full lock pins alike, so that one .venv serves both."""
     core, full = ((FOLDER / f"{name}.lock").read_text(encoding="utf-8") for name in ("core", "all"))
     assert pins(core) - pins(full) == set()
+
+
+def test_the_other_lines_of_spark_are_locked_by_a_release_that_the_wheel_allows() -> None:
+    """`make test-matrix` tests what somebody may install."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = next(each for each in map(Requirement, project["optional-dependencies"]["spark"]) if each.name == "pyspark")
+    assert [each for each in lines().values() if not asked.specifier.contains(each)] == []
+    assert [version_of(each) for each in lines()] == list(LINES)
+    for line in ("4.0", "4.1"):
+        names = {name for name, _, _ in pins((FOLDER / f"spark-{line}.lock").read_text(encoding="utf-8"))}
+        assert names == {"pyspark", "py4j"}
 
 
 def test_what_the_wheel_asks_for_is_in_the_lock() -> None:
