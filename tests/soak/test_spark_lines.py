@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pipeline.client.choices import ConsumerDeadLetterPolicy, ConsumerType, InitialPosition
 from pipeline.client.client import Client
 from pipeline.client.create import create_all
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from tests.support import jobs
 from tests.support.jobs import Process, delivered, said
@@ -89,7 +89,10 @@ def test_a_warehouse_goes_from_line_to_line_with_messages_that_wait(tmp_path: Pa
     subscribe(str(root), Subscription("t", "s", start="earliest", tick_ms=1))
     for step, line in enumerate(BACK_AND_FORTH):
         names = [f"{step}-{number}" for number in range(EACH)]
-        send(str(root), [Message("t", name.encode(), deliver_after_ms=n * APART_MS) for n, name in enumerate(names)])
+        send(
+            str(root),
+            [OutgoingMessage("t", name.encode(), deliver_after_ms=n * APART_MS) for n, name in enumerate(names)],
+        )
         sent += names
         is_last, before = step + 1 == len(BACK_AND_FORTH), len(delivered(root))
         run_until(there(line), root, tmp_path / f"{step}-{line}", len(sent) if is_last else before + SEEN)
