@@ -11,6 +11,7 @@ from pipeline.client.commanding.commands import cancel, release_now, reschedule,
 from pipeline.client.insight.trace import trace
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.config.settings import Settings
+from pipeline.subscriptions.windows import TopicWindow
 from schemas import DELIVERIES, MESSAGES
 from tests.support.consuming import acknowledging, says
 from tests.support.stream import (
@@ -180,3 +181,22 @@ def test_commands_obey_the_window(play: Play) -> None:
     assert release_now(world.warehouse.root, "t", key="released").command_id is None
     (told,) = trace(world.warehouse.root, "t", key="rescheduled")
     assert told.sent.put_off_from is None
+
+
+def test_a_repetition_with_other_rules_of_zones_loses_nothing(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package with the rules is another one after the restart: what was written before counts."""
+
+    def forgotten(_world: World) -> None:
+        monkeypatch.setattr(TopicWindow, "put_off", lambda _, times, *_more, **_named: times)
+
+    def restored(_world: World) -> None:
+        monkeypatch.undo()
+
+    def played(*steps: Step) -> dict[str, list[int]]:
+        begin = [subscribe("t", "s"), window(window_zone="Europe/Rome"), advance(T0 - SECOND)]
+        found = play([*begin, *steps, advance(T0 + SECOND), advance(ROME)], Settings(express_ms=4 * SECOND))
+        return came(found)
+
+    killed = (append(message("a")), kill_after("ingest.messages"), advance(T0))
+    assert played(*killed, check(forgotten), restart()) == {"a": [ROME]}
+    assert played(check(forgotten), *killed, check(restored), restart()) == {"a": [T0]}

@@ -91,8 +91,45 @@ def test_whatever_a_policy_may_be_its_text_gives_it_back(table: type[PolicyTable
         ends = {row.within.low, row.within.high, row.within.off} if row.kind is int else set[Any]()
         for value in ends | set(row.text.choices if row.text else ()) | {row.default}:
             if row.within.not_below is None or value == row.within.high:
-                stated = table(**{row.name: row.default if value is None else value, **bounds.get(row.name, {})})
+                beside = bounds.get(row.name, {}) | ({"window": "Mo"} if row.needs == "window" else {})
+                stated = table(**{row.name: row.default if value is None else value, **beside})
                 assert table.of_map(stated.as_map()) == stated
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("window", {"window": "Mo-Fr 8-20"}),
+        ("window", {"window": " "}),
+        ("window_zone", {"window": "Mo", "window_zone": "Mars/Olympus"}),
+        ("window_zone", {"window": "Mo", "window_zone": "property:"}),
+        ("window_zone", {"window": "Mo", "window_zone": "property:zone, Rome"}),
+        ("window_spread_ms", {"window": "Mo", "window_spread_ms": 86_400_001}),
+        ("window_zone", {"window_zone": "Europe/Rome"}),
+        ("window_spread_ms", {"window_spread_ms": 1}),
+    ],
+)
+def test_a_window_that_cannot_be_followed_is_refused(name: str, values: dict[str, Any]) -> None:
+    """With the name of the policy: rules that are none, no such zone, and what belongs to no window."""
+    with pytest.raises(BadValue) as refused:
+        TopicPolicies(**values)
+    assert refused.value.field == name
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "name"),
+    [
+        ("Europe/Rome", "Europe/Rome", None),
+        ("property:zone", "UTC", "zone"),
+        ("property:zone, Asia/Tokyo", "Asia/Tokyo", "zone"),
+        ("property:a, b, Asia/Tokyo", "Asia/Tokyo", "a, b"),
+    ],
+)
+def test_the_zone_of_a_window_is_that_of_the_topic_or_of_a_recipient(text: str, zone: str, name: str | None) -> None:
+    """Behind the last comma is the topic's own."""
+    opening = TopicPolicies(window="Mo", window_zone=text).opening
+    assert opening is not None
+    assert (opening.zone.own, opening.zone.property) == (zone, name)
 
 
 def test_each_policy_that_can_be_followed_is_followed() -> None:
