@@ -1,11 +1,14 @@
 """Delayed delivery on Delta tables: what `import delayline` gives.
 
 The client makes warehouses, subscribes, sends, receives and looks at what is pending, without Spark and without Java.
-It is loaded when it is first used: the nodes of a cluster import other parts of the package, and have no delta-rs. The
-stages run as the command `delayline run`, or under spark-submit.
+A name is loaded when it is first used, with what it needs: the nodes of a cluster import other parts of the package,
+and have no delta-rs. The stages run as the command `delayline run`, or under spark-submit.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
+
+from pipeline import client
 
 # ruff: noqa: F403, F405 - mypy knows which names these are, and that `__all__` names them
 if TYPE_CHECKING:
@@ -98,19 +101,65 @@ __all__ = [
     "unsubscribe",
 ]
 
+_HOMES = {
+    "..subscriptions.policies": "Policies TopicPolicies",
+    ".choices": (
+        "BatchingType CompressionType ConsumerBatchReceivePolicy ConsumerDeadLetterPolicy "
+        "ConsumerKeySharedPolicy ConsumerType InitialPosition KeySharedMode PartitionsRoutingMode "
+        "ProducerAccessMode RegexSubscriptionMode"
+    ),
+    ".client": "Client",
+    ".commanding.commands": "Command cancel release_now reschedule shift undo",
+    ".commanding.outcomes": "Outcome commands",
+    ".commanding.selecting": "Selection",
+    ".consuming.acknowledgingrows": "SETTLED_BY acknowledge negative_acknowledge",
+    ".consuming.consumer": "Consumer",
+    ".consuming.reader": "Reader",
+    ".create": "create_all",
+    ".exceptions": (
+        "AlreadyClosed ClientError CommandNotFound ConnectError ConsumerBusy "
+        "CumulativeAcknowledgementNotAllowedError DelaylineError InvalidConfiguration InvalidMessage "
+        "InvalidTopicName InvalidUrl MemoryBufferIsFull MessageTooBig OperationNotSupported ProducerBusy "
+        "ProducerQueueIsFull PulsarException Result SubscriptionNotFound Timeout TopicNotFound"
+    ),
+    ".insight.departures": "Outage Pause Rate",
+    ".insight.facts": "Step",
+    ".insight.forecast": "Forecast SubscriptionForecast",
+    ".insight.forecasting": "forecast",
+    ".insight.pending": "Backlog KeyBacklog Pending pending pending_by_key",
+    ".insight.pendingrows": "pending_rows",
+    ".insight.topics": "TopicState topics",
+    ".insight.trace": "MessageState Trace trace",
+    ".message": "Message MessageId",
+    ".producing.inbox": "OutgoingMessage send",
+    ".producing.producer": "Producer",
+    ".subscribing.subscriptions": "Subscription set_policies subscribe subscriptions unsubscribe",
+    ".subscribing.topics": "create_partitioned_topic",
+    ".tables.deliveries": "Deliveries Delivery",
+}
+"""The modules that have them, below the room of the client."""
+_MODULES = {"aio": ".aio", "schema": ".schemadoor", "spark": ".spark"}
+"""Names that are modules."""
+_RENAMED = {"commands": "outcomes"}
+"""Names that are others in their module."""
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
 
 def __getattr__(name: str) -> object:
-    """Load the client.
+    """Load what has the name, and no more: a program that sends does not load what consumes.
 
     Raises:
-        AttributeError: it has no such name.
+        AttributeError: there is no such name.
     """
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    from pipeline.client import everything  # noqa: PLC0415 - on the nodes of a cluster it cannot be loaded
-
-    return getattr(everything, name)
+    # On the nodes of a cluster it cannot be loaded.
+    home = _MODULES.get(name) or _HOME_OF[name]
+    module = import_module(home, client.__name__)
+    found = module if name in _MODULES else getattr(module, _RENAMED.get(name, name))
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from pipeline.client.checks import Closing, span_ms, time_us
 from pipeline.client.choices import PartitionsRoutingMode
@@ -33,6 +32,9 @@ from pipeline.config.errors import BadValue, check_text
 from pipeline.subscriptions.policies import topic_of
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 from state.buckets import MAX_TIME
+
+if TYPE_CHECKING:
+    import asyncio
 
 Callback = Callable[[Result, MessageId | None], object]
 """Told how a message of `send_async` fared, in the client's writing thread: it should be quick."""

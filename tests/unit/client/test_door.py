@@ -22,6 +22,15 @@ def test_who_imports_the_client_has_no_spark_no_pandas_and_no_command_line() -> 
     assert loaded_after("from pipeline.client import public\npublic.Client", HEAVY) == set()
 
 
+def test_who_sends_does_not_load_what_consumes_and_no_client_loads_an_event_loop() -> None:
+    """A name brings what it needs, and no more."""
+    others = {"asyncio", "pipeline.client.consuming.engine", "pipeline.client.insight.trace", "pipeline.client.aio"}
+    assert loaded_after("from pipeline.client import public\npublic.send, public.OutgoingMessage", others) == set()
+    assert (
+        loaded_after("from pipeline.client import public\npublic.Client", {"asyncio", "pipeline.client.aio"}) == set()
+    )
+
+
 def test_the_import_takes_less_than_half_a_second() -> None:
     """CPU time of the interpreter that does it, with nothing else beside: loading it is a fraction of that."""
     probe = (

@@ -159,7 +159,9 @@ def test_a_door_names_modules_that_are_there(room: str) -> None:
 def test_a_room_that_works_elsewhere_loads_only_what_is_there(room: str) -> None:
     """Nodes of a cluster have no delta-rs, and a producer has no JVM."""
     loads = comes_to_load(room)
-    assert {name: by for name, by in loads.items() if not within(name, *ELSEWHERE[room])} == {}
+    # The door of the client loads modules of its own room, by their names (`tests/unit/client/test_door.py`).
+    strange = {name: by for name, by in loads.items() if not within(name, *ELSEWHERE[room])}
+    assert strange.items() <= {("<computed>", "pipeline.client.public")}
     assert loads
 
 
