@@ -187,6 +187,7 @@ def send(  # noqa: PLR0913 - a parameter is an option
     form = OutgoingMessage(topic, b"", None, key, properties, deliver_at, deliver_after)
     outbox = command.Outbox(warehouse, form)
     heard = heard_by(warehouse, topic)
+    command.warn_of_delay(warehouse, form)
     lines = None if payload is not None or file else Lines(_stdin())
     try:
         if lines is None:

@@ -23,7 +23,8 @@ _ALL = "SELECT DISTINCT topic, COALESCE(subscription, '') AS subscription FROM r
 def check_names(root: str, topic: str | None, subscription: str | None) -> None:
     """Refuse a name that nobody has ever had: whoever looks at it would see nothing, and not why.
 
-    A subscription that has ended is known, and so is a topic that has messages, partitions or policies.
+    A subscription that has ended is known, and so is a topic that has messages, partitions or policies. Of one that has
+    messages only it is said that nobody gets them: they may have been sent to a mistyped name.
 
     Raises:
         NoWarehouse: the folder has no registry.
@@ -33,8 +34,10 @@ def check_names(root: str, topic: str | None, subscription: str | None) -> None:
     of_topic = {each for each in known if topic is None or topic in (each[0], topic_of(each[0]))}
     if subscription is not None and not any(name == subscription for _, name in of_topic):
         raise with_nearest(root, SubscriptionNotFound(topic or ANY, subscription))
-    if topic is not None and not of_topic and not _has_messages(root, topic):
-        raise TopicNotFound(topic, _nearest(topic, (each for each, _ in known)))
+    if topic is not None and not of_topic:
+        if not _has_messages(root, topic):
+            raise TopicNotFound(topic, _nearest(topic, (each for each, _ in known)))
+        heard_by(root, topic)
 
 
 def with_nearest(root: str, error: SubscriptionNotFound) -> SubscriptionNotFound:

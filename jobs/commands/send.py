@@ -13,13 +13,18 @@ import pyarrow as pa
 from jobs.commands.durations import UNITS_MS
 from jobs.commands.jsonform import json_line, record
 from jobs.commands.times import spoken
+from jobs.terminal import echo
 from pipeline.client.producing.inbox import OutgoingMessage, checker, drawn_name, partition_for, send
 from pipeline.client.producing.limits import too_late
 from pipeline.client.subscribing.policysetting import topic_policies
 from pipeline.client.subscribing.topics import topic_partitions
 from pipeline.config.errors import PipelineError
+from pipeline.config.paths import usable
 from pipeline.config.printed import printable
+from pipeline.config.settings import Settings
 from pipeline.config.spelling import spell
+from pipeline.storage.files import Files
+from pipeline.subscriptions.limits import limits_of
 from pipeline.subscriptions.policies import TopicPolicies
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -111,6 +116,14 @@ class Outbox:
         """
         gathered, self._gathered, self._bytes = self._gathered, [], 0
         self.sent += send(self._root, gathered)
+
+
+def warn_of_delay(root: str, form: OutgoingMessage) -> None:
+    """Say that a job with the usual settings rejects so long a delay. One that has run has said what it takes."""
+    most = Settings().max_delay_ms
+    delay_ms = form.deliver_after_ms or replace(form, publish_time=datetime.now(UTC)).delay_ms
+    if delay_ms > most and limits_of(Files(), usable(root)) is None:
+        echo(f"delayline: a job with the usual settings rejects a delay of more than {spell(most)}", err=True)
 
 
 def send_whole(outbox: Outbox, payloads: Iterable[bytes]) -> None:

@@ -58,6 +58,7 @@ with delayline.Client("warehouse") as client:
 SENDER = """
 import sys
 from datetime import timedelta
+from pathlib import Path
 import delayline
 import delayline.testing
 
@@ -80,6 +81,8 @@ with delayline.testing.warehouse() as warehouse:
     warehouse.advance(minutes=1)
     print(letters.receive(5_000).data().decode())
 print(sorted({"pyspark", "pandas", "delta", "prometheus_client"} & sys.modules.keys()))
+# `docs/client.md` says that a small image may be without it.
+assert "libarrow_flight" not in Path("/proc/self/maps").read_text()
 """
 """It produces, consumes, lets fail, gives up and cancels."""
 
