@@ -80,6 +80,7 @@ def test_a_message_its_steps_and_its_states_are_lines(trips: str) -> None:
         ("released", {"cause": "nack"}, "released (nack)"),
         ("left_out", {"reason": "cancelled"}, "left out by dispatch: cancelled"),
         ("published", {"late_ms": 1_234}, "published, 1,234 ms late"),
+        ("published", {"late_ms": 796_287}, "published, 13m 16s late"),
         ("published", {"late_ms": None}, "published, not noted yet when"),
         ("closed", {"cause": "ack"}, "settled while it waited to come again (ack)"),
         ("ack", {"consumer": "w\n1"}, "acknowledged by w\\n1"),
