@@ -84,7 +84,7 @@ def step_words(what: str, details: Mapping[str, Fact]) -> str:  # noqa: PLR0911 
             return f"left out by dispatch: {_LEFT_OUT.get(str(details['reason']), details['reason'])}"
         case "published":
             late = details["late_ms"]
-            return "published, not noted yet when" if late is None else f"published, {_late(late)} late"
+            return "published, not noted yet when" if late is None else f"published, {_late(int(late))} late"
         case "closed":
             return f"settled while it waited to come again ({details['cause']})"
         case "dead_letter":

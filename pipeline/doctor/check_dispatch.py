@@ -157,7 +157,7 @@ def _present(look: Look) -> dict[Name, Incarnation]:
     """
     noted, registry = look.table(schemas.SEGMENTS).log.last_note(INGEST), look.table(schemas.SUBSCRIPTIONS)
     seen = -1 if noted is None else int(noted.note["registry"])
-    present = _active(registry.delta)
+    present = {each.named for each in look.registry.subscriptions}
     later = registry.log.read(seen + 1, registry.log.newest - 1)
     for version in (each for each, actions in later.items() if takes_out(actions)):
         then = DeltaTable(path_of(look.root, schemas.SUBSCRIPTIONS), version=version)

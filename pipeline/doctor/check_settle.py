@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import schemas
-from pipeline.client.subscribing.lines import registered_in
 from pipeline.config.spelling import subscription_options
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import batches_of, query
@@ -39,8 +38,7 @@ _NEW_LIVES = (
 
 def settled(look: Look) -> Iterator[Finding]:
     """What subscriptions need that acknowledge, or have messages with another due time: a settle that moves."""
-    lines = registered_in(look.table(schemas.SUBSCRIPTIONS).delta).lines.values()
-    for line in lines:
+    for line in look.registry.registered.lines.values():
         if line.wrong is not None:
             remedy = look.command("policy", "set", *subscription_options(*line.named)) + " with what is allowed"
             text = f"its policies cannot be followed: {line.wrong}"
@@ -56,7 +54,7 @@ def settled(look: Look) -> Iterator[Finding]:
 
 
 def _acknowledging(look: Look) -> set[Name]:
-    return set(registered_in(look.table(schemas.SUBSCRIPTIONS).delta).acknowledging)
+    return set(look.registry.registered.acknowledging)
 
 
 def _letters(look: Look) -> Iterator[Finding]:

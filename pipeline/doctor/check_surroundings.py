@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Iterator
 
 import schemas
-from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.paths import local_path
 from pipeline.config.settings import LiveClock
 from pipeline.config.sources import SOURCES
@@ -85,7 +84,7 @@ def sources(look: Look) -> Iterator[Finding]:
 
 def guards(look: Look) -> Iterator[Finding]:
     """Each guard can be evaluated."""
-    registered = {each.named: each.policies.guard for each in subscriptions(look.root)}
+    registered = {each.named: each.policies.guard for each in look.registry.subscriptions}
     for name, why in sorted(GuardStates(Files(), look.root).errors(registered).items()):
         remedy = "mend what it says; what waits then comes by itself. Or set another guard"
         yield warning("guard_fails", "/".join(name), f"its guard fails, and what it guards waits: {why}", remedy)

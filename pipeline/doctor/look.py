@@ -21,7 +21,9 @@ from pyarrow.fs import FileType
 
 import schemas
 from pipeline.client.clock import is_virtual
+from pipeline.client.subscribing.lines import registered_in
 from pipeline.client.subscribing.lives import lives_in
+from pipeline.client.subscribing.registryview import RegistryView
 from pipeline.config.errors import BrokenVersion, NoWarehouse
 from pipeline.config.spelling import command_line
 from pipeline.config.stages import STAGES
@@ -297,6 +299,12 @@ class Look:
     def virtual(self) -> bool:
         """Whether the stages run under a virtual clock."""
         return is_virtual(self.root)
+
+    @cached_property
+    def registry(self) -> RegistryView:
+        """Who listens, read once for all checks."""
+        table = self.table(schemas.SUBSCRIPTIONS).delta
+        return RegistryView(table, registered_in(table))
 
     @cached_property
     def lives(self) -> dict[Name, Incarnation]:

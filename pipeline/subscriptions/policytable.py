@@ -158,20 +158,23 @@ class Row:
         """
         if (value is None and self.optional) or (value == self.within.off and value is not None):
             return
+        low = self.within.low if least is None else max(self.within.low, least)
         fits = isinstance(value, self.kind) and isinstance(value, bool) == (self.kind is bool)
-        if self.kind is bool:
-            allowed = ", ".join(_FLAGS)
-        elif self.kind is int:
-            low = self.within.low if least is None else max(self.within.low, least)
-            allowed = f"a whole number in {range_text(self.name, low, self.within.high)}"
-            fits = fits and low <= value <= self.within.high
-        else:
-            allowed = "a text" if self.text is None else self.text.allowed
-            if fits:
-                check_text(self.name, value)
-            fits = fits and (self.text is None or self.text.has(value))
+        if fits and self.kind is int:
+            fits = low <= value <= self.within.high
+        elif fits and self.kind is str:
+            check_text(self.name, value)
+            fits = self.text is None or self.text.has(value)
         if not fits:
-            raise BadValue(self.name, value, allowed)
+            raise BadValue(self.name, value, self._allowed(low))
+
+    def _allowed(self, low: int) -> str:
+        """What may be said of it, from a number on."""
+        if self.kind is bool:
+            return ", ".join(_FLAGS)
+        if self.kind is int:
+            return f"a whole number in {range_text(self.name, low, self.within.high)}"
+        return "a text" if self.text is None else self.text.allowed
 
 
 _PLACES = {Within: "within", Text: "text", Option: "option", Shown: "shown"}
