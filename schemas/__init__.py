@@ -1,5 +1,7 @@
 """Table contracts: what each table of a warehouse holds. The row of the streaming state is in `schemas.state`."""
 
+from schemas.contract import Table
+from schemas.recurring import SCHEDULES
 from schemas.tables import (
     CANCELLED,
     CLOSED,
@@ -34,7 +36,6 @@ from schemas.tables import (
     SUBSCRIPTIONS,
     SUPPRESSED,
     TABLES,
-    Table,
 )
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "REJECTED_SETTLE",
     "RESCHEDULED",
     "ROUND",
+    "SCHEDULES",
     "SEGMENTS",
     "SUBSCRIPTIONS",
     "SUPPRESSED",

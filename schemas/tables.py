@@ -4,14 +4,10 @@ Times are UTC timestamps, ids and counts are 64-bit integers. Payloads and other
 statistics for the leading columns only, and has none to keep for binary ones.
 """
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
 from schemas import forgetting
 from schemas.columns import BYTES, FLAG, LONG, TEXT, TEXT_MAP, TIME, Columns, listed
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+from schemas.contract import Table
+from schemas.recurring import SCHEDULES
 
 LISTENER = Columns.of(("name", TEXT), ("life", LONG), ("tick_ms", LONG), optional=("name", "life", "tick_ms"))
 """Whom a row of `segments` is for: a subscription, in which of its lives (1 is the first), with its tick in ms."""
@@ -19,21 +15,6 @@ LISTENER = Columns.of(("name", TEXT), ("life", LONG), ("tick_ms", LONG), optiona
 
 ROUND = "coalesce(round, redelivery_count)"
 """The round of a row of a table that has both columns, in SQL."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table contract: its folder name, its columns, who writes it, and properties beyond the common ones."""
-
-    name: str
-    columns: Columns
-    writer: str
-    properties: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def schema(self) -> "StructType":
-        """The columns as Spark has them; only who asks for it loads Spark."""
-        return self.columns.struct
 
 
 # Producers append with any Delta writer. Nothing here may raise the writer protocol: delta-rs refuses tables with
@@ -392,6 +373,7 @@ REJECTED_SETTLE = Table(
 TABLES = (
     *(INBOX, SUBSCRIPTIONS, MESSAGES, SEGMENTS, REDELIVERY, DELIVERIES, PUBLICATIONS, REJECTED_INGEST),
     *(REJECTED_SCHEDULE, REJECTED_DISPATCH, CONSUMER_EVENTS, CURSORS, CLOSED, REJECTED_SETTLE, COMMANDS, HELD),
+    SCHEDULES,
 )
 REJECTED = (REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH, REJECTED_SETTLE)
 """What each stage refuses, in the order of the stages."""

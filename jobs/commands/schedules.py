@@ -1,18 +1,25 @@
 """Schedules on the command line: what is stated of one, and the times at which it comes, as text or JSON."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from itertools import islice
+from typing import Any
 
 from jobs.commands.columns import in_columns
-from pipeline.config.spelling import iso_text
+from jobs.commands.jsonform import record
+from pipeline.client.subscribing.schedules import ScheduleState
+from pipeline.config.printed import printable
+from pipeline.config.spelling import iso_text, spell
 from pipeline.subscriptions.schedules import Schedule
 from state.localtime import local_time, offset_s
 from state.recurrence import Applied, Occurrence
 from state.units import Ms
 
 _HEADS = ("LOCAL TIME", "OFFSET", "UTC", "RULE")
+_NAMES = {"name": "schedule", "start": "from", "limit": "occurrences", "message_key": "key"}
+"""Columns that have another name in JSON."""
+_LISTED = ("NAME", "TOPIC", "WHEN", "ZONE", "NEXT DUE")
 _RULES = {
     Applied.GAP_AFTER: "{} is skipped: right after it",
     Applied.FOLD_FIRST: "{} comes twice: the first",
@@ -55,6 +62,53 @@ def lines(found: Sequence[Coming]) -> Iterator[str]:
         return
     heads = (*_HEADS, "DUE") if any(each.due != each.occurrence for each in found) else _HEADS
     yield from in_columns(heads, [_row(each)[: len(heads)] for each in found])
+
+
+def row_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What options state of a schedule, as a row of the table."""
+    named = {name: value for name, value in values.items() if value is not None}
+    return {**named, "days_off": " ".join(named.get("days_off", ()))}
+
+
+def listed(found: Sequence[ScheduleState]) -> Iterator[str]:
+    """For people: a line for each schedule, and why some are not followed."""
+    if not found:
+        yield "No schedule."
+        return
+    yield from in_columns(_LISTED, [_line(each) for each in found])
+    for each in found:
+        if each.error is not None:
+            yield f"{printable(each.name)} is not followed: {printable(each.error)}"
+
+
+def as_record(name: str, schedule: Schedule | None, **others: Any) -> dict[str, Any]:  # noqa: ANN401 - what JSON can hold
+    """A schedule for scripts; one that cannot be followed has its name, and why."""
+    if schedule is None:
+        return {"schedule": name, **record(**others)}
+    held = {_NAMES.get(each.name, each.name): getattr(schedule, each.name) for each in fields(schedule)}
+    times = {each: held[each] if held[each] is None else iso_text(held[each]) for each in ("from", "until")}
+    return {**held, **times, "days_off": list(schedule.days_off), **record(**others)}
+
+
+def states(found: Sequence[ScheduleState]) -> list[dict[str, Any]]:
+    """The same of all that are listed."""
+    return [as_record(each.name, each.schedule, next_due=each.next_due, error=each.error) for each in found]
+
+
+def described(schedule: Schedule) -> Iterator[str]:
+    """For people: what a schedule says, but for what is so if nothing is said."""
+    for name, value in as_record(schedule.name, schedule).items():
+        if value not in (None, "", 0, [], {}, False):
+            yield f"{name} = {printable(str(value))}"
+
+
+def _line(each: ScheduleState) -> list[str]:
+    found = each.schedule
+    if found is None:
+        return [printable(each.name), "-", "-", "-", "not followed"]
+    when = found.cron or found.rrule or f"every {spell(found.every_ms or 0)}"
+    due = "paused" if found.paused else "-" if each.next_due is None else iso_text(each.next_due)
+    return [printable(each.name), printable(found.topic), printable(when), found.zone, due]
 
 
 def _shown(schedule: Schedule, each: Occurrence) -> Coming:

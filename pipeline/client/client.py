@@ -35,6 +35,7 @@ from pipeline.client.recurring import Recurring, each_of
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscribing.patterns import ConsumedTopics
 from pipeline.client.subscribing.policysetting import SetsPolicies
+from pipeline.client.subscribing.schedules import SetsSchedules
 from pipeline.client.subscribing.subscriptions import unsubscribe
 from pipeline.client.subscribing.topics import expanded, topic_partitions
 from pipeline.client.tables.topiclog import TopicLog
@@ -52,7 +53,7 @@ _LOOK_S, _PATTERN_LOOK_S = 60, 1
 """New partitions, and new topics of a pattern, are noticed within so long."""
 
 
-class Client(SetsPolicies, Commander, Looker, Closing):
+class Client(SetsPolicies, SetsSchedules, Commander, Looker, Closing):
     """Everything that a program does with a warehouse. Every method may be called from any thread.
 
     All producers of a client share one writing thread, so a program needs one client for a warehouse.

@@ -44,6 +44,7 @@ from pipeline.client.exceptions import (
     ProducerQueueIsFull,
     PulsarException,
     Result,
+    ScheduleNotFound,
     SubscriptionNotFound,
     Timeout,
     TopicNotFound,
@@ -59,8 +60,18 @@ from pipeline.client.insight.trace import MessageState, Trace, trace
 from pipeline.client.message import Message, MessageId
 from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.producing.producer import Producer
+from pipeline.client.subscribing.schedules import (
+    ScheduleState,
+    delete_schedule,
+    pause_schedule,
+    resume_schedule,
+    run_schedule_now,
+    schedules,
+    set_schedule,
+)
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
 from pipeline.client.subscribing.topics import create_partitioned_topic
 from pipeline.client.tables.deliveries import Deliveries, Delivery
 from pipeline.subscriptions.policies import Policies, TopicPolicies
+from pipeline.subscriptions.schedules import Schedule
 from state import DelaylineError

@@ -178,6 +178,14 @@ class SubscriptionNotFound(ClientError):
         self.topic, self.subscription, self.nearest = topic, subscription, nearest
 
 
+class ScheduleNotFound(ClientError):
+    """There is no schedule of that name. `set_schedule` makes one; `schedules` lists those there are."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no schedule {name!r}")
+        self.name = name
+
+
 class OperationNotSupported(ClientError):
     """The call cannot be followed here, or not on this object; the message says why."""
 

@@ -15,6 +15,7 @@ from pipeline.config.sources import Source
 from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.upkeep import maintaining
+from pipeline.planner.running import planning
 from pipeline.service.outages import Wait, no_answer
 from pipeline.service.run import STORE_AWAY, Stage, stop_all
 from pipeline.service.stopfile import StopFile
@@ -34,8 +35,8 @@ def beside_stages(
 ) -> Iterator[None]:
     """What runs beside the stages while they are served.
 
-    In the process that has ingest: the sources of the profile, and maintenance. In the one that has dispatch: the
-    sinks.
+    In the process that has ingest: the sources of the profile, the planner of what recurs, and maintenance. In the one
+    that has dispatch: the sinks.
 
     Raises:
         PipelineError: a source cannot be followed as the profile says; the stages are stopped then.
@@ -47,6 +48,8 @@ def beside_stages(
         except BaseException:
             stop_all(running)
             raise
+        if INGEST in names:
+            block.enter_context(planning(warehouse, options))
         if INGEST in names and options.upkeep is not None:
             block.enter_context(maintaining(warehouse, options.upkeep))
         if DISPATCH in names:

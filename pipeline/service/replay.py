@@ -13,6 +13,7 @@ from pipeline.config.session import kept
 from pipeline.config.settings import LAST_INSTANT_MS, Settings, VirtualClock
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
+from pipeline.planner.planner import Planner
 from pipeline.service.lockstep import reach
 from pipeline.service.run import start_all, stop_all
 from schemas import INBOX
@@ -74,9 +75,16 @@ def replay(
     with kept(source):
         running = start_all(warehouse, options)
         try:
-            producer = Producer(warehouse, source, course)
+            now, producer = [course.first], Producer(warehouse, source, course)
+            planner = Planner(warehouse, lambda: now[0], settings, observe=observe)
+
+            def produce(number: int) -> None:
+                planner.step()
+                producer.append(number)
+
             for number, instant in enumerate(course):
-                reach(running, warehouse, instant, partial(producer.append, number))
+                now[0] = instant
+                reach(running, warehouse, instant, partial(produce, number))
                 if on_instant is not None and on_instant(instant):
                     reach(running, warehouse, instant)
         finally:

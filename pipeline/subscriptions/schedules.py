@@ -28,6 +28,8 @@ SCHEDULE, OCCURRENCE = "delayline.schedule", "delayline.occurrence"
 """Properties of a message that comes by a schedule: its name, and the time of the occurrence (ISO, UTC)."""
 PLACE_OF_OCCURRENCE = "{occurrence}"
 """In a payload it stands for that time."""
+TWICE = "name = two rows have it, allowed: one row for each schedule"
+"""Why rows are not followed that have the same name."""
 MOST_NAME, MOST_DAYS_OFF = 200, 1_000
 MOST_CATCH_UP_MS = 366 * DAY_MS
 _E = TypeVar("_E", bound=StrEnum)
@@ -61,7 +63,7 @@ class Schedule:
         on_gap: what becomes of a local time that clocks skip: `after`, `skip`; None: what the notation says.
         on_fold: what becomes of one that comes twice: `first`, `both`; None: what the notation says.
         catch_up: what becomes of what was missed: `all`, `latest`, `none`.
-        catch_up_ms: what was missed longer ago does not come.
+        catch_up_within_ms: what was missed longer ago does not come.
         message_key: of each message.
         properties: of each message, beside those that name the schedule and the occurrence.
         payload: of each message; `{occurrence}` in it stands for the time of the occurrence.
@@ -86,7 +88,7 @@ class Schedule:
     on_gap: str | None = None
     on_fold: str | None = None
     catch_up: str = CatchUp.LATEST.value
-    catch_up_ms: int = DAY_MS
+    catch_up_within_ms: int = DAY_MS
     message_key: str | None = None
     properties: Mapping[str, str | None] = field(default_factory=dict)
     payload: str = ""
@@ -103,9 +105,9 @@ class Schedule:
         object.__setattr__(self, "topic", plain_topic(self.topic))
         self._check_message()
         _chosen("catch_up", self.catch_up, CatchUp)
-        if not MINUTE_MS <= self.catch_up_ms <= MOST_CATCH_UP_MS:
-            allowed = f"a whole number in {range_text('catch_up_ms', MINUTE_MS, MOST_CATCH_UP_MS)}"
-            raise BadValue("catch_up_ms", self.catch_up_ms, allowed)
+        if not MINUTE_MS <= self.catch_up_within_ms <= MOST_CATCH_UP_MS:
+            allowed = f"a whole number in {range_text('catch_up_within_ms', MINUTE_MS, MOST_CATCH_UP_MS)}"
+            raise BadValue("catch_up_within_ms", self.catch_up_within_ms, allowed)
         _ = self.recurrence
 
     def _check_message(self) -> None:

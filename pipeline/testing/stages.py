@@ -21,6 +21,7 @@ from pipeline.dispatch.publisher import Publisher
 from pipeline.dispatch.restore import restore
 from pipeline.dispatch.stage import Dispatch
 from pipeline.ingest.stage import Ingest
+from pipeline.planner.planner import Planner
 from pipeline.service.run import taking_in
 from pipeline.service.startup import check_batches, check_clock, check_owner, check_source
 from pipeline.settle.stage import Settle
@@ -52,12 +53,18 @@ class Stages:
         self._bodies: dict[str, Any] = {}
         self._books: dict[str, Batches] = {}
         self.instant, self._registry = 0, -1
+        self._planner = self._new_planner()
 
     @property
     def schedule(self) -> Schedule:
         """The index."""
         schedule: Schedule = self._body(SCHEDULE)
         return schedule
+
+    def plan(self) -> bool:
+        """Plan what recurs; whether there was anything to do."""
+        worked = list[bool]()
+        return self._does(INGEST, lambda: worked.append(self._planner.step())) and worked[0]
 
     def ingest(self) -> bool:
         """Take a batch of ingest; whether that was done."""
@@ -101,7 +108,7 @@ class Stages:
 
     def _round(self) -> bool:
         """Let each stage do a batch, if there is anything for one; whether there was for any of them."""
-        registry = self._newest(SUBSCRIPTIONS, max(0, self._registry))
+        registry, plans = self._newest(SUBSCRIPTIONS, max(0, self._registry)), self.plan()
         ingests, schedules = self.has_ingest or registry > self._registry, self.schedule.has_work(self.instant)
         if ingests:
             # Whoever subscribes while the clock stands is noticed all the same.
@@ -112,13 +119,13 @@ class Stages:
         dispatches = self.has_dispatch
         if dispatches:
             self.dispatch()
-        return self.settle_once() or ingests or schedules or dispatches
+        return self.settle_once() or plans or ingests or schedules or dispatches
 
     @property
     def next_instant(self) -> int | None:
         """The next instant at which there may be something to do if nothing else happens, ms UTC; None: never."""
-        held = self._body(DISPATCH).next_look(self.instant)
-        return min((each for each in (self.schedule.next_due, held) if each is not None), default=None)
+        held, planned = self._body(DISPATCH).next_look(self.instant), self._planner.next_look
+        return min((each for each in (self.schedule.next_due, held, planned) if each is not None), default=None)
 
     @property
     def has_ingest(self) -> bool:
@@ -135,6 +142,8 @@ class Stages:
         """Begin a stage anew from what tables and checkpoint hold, when it is called next."""
         self._bodies.pop(stage, None)
         self._books.pop(stage, None)
+        if stage == INGEST:
+            self._planner = self._new_planner()
 
     def restart_all(self) -> None:
         """Begin all of them anew."""
@@ -148,6 +157,10 @@ class Stages:
             PipelineError: it is refused.
         """
         self._body(stage)
+
+    def _new_planner(self) -> Planner:
+        """A planner that remembers nothing; it runs in the process of ingest."""
+        return Planner(self.warehouse, lambda: self.instant, self.settings, observe=self._observe)
 
     def _does(self, _stage: str, work: Callable[[], object]) -> bool:
         """Let a stage work; whether it came to the end of that."""

@@ -7,6 +7,7 @@ __all__ = [
     "patterns",
     "policysetting",
     "registryview",
+    "schedules",
     "seeking",
     "subscriptions",
     "topics",

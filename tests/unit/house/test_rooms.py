@@ -17,7 +17,7 @@ PROJECT = ("state", "schemas", "pipeline", "jobs")
 FLOORS = (
     ("testing",),
     ("service", "insight"),
-    ("maintenance", "doctor", "sinks", "sources", "moving"),
+    ("maintenance", "doctor", "sinks", "sources", "moving", "planner"),
     ("ingest", "schedule", "dispatch", "settle", "client"),
     ("subscriptions",),
     ("delta",),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
-from tests.support.invoked import invoke
+from tests.support.invoked import invoke, output, run
 from tests.support.modules import ROOT
 
 PAGE = (ROOT / "docs" / "recurring.md").read_text(encoding="utf-8")
+ON_WAREHOUSE = re.findall(r"^(delayline schedule .*) --warehouse \"\$W\"$", PAGE, re.MULTILINE)
 TYPED = re.findall(r"```shell\n(delayline schedule preview [^\n]*)\n```\n\n```\n(.*?)```\n", PAGE, re.DOTALL)
 
 
@@ -26,6 +29,48 @@ def test_a_preview_of_the_page_prints_what_the_page_says(line: str, printed: str
 def test_the_page_has_a_preview_of_each_kind() -> None:
     """A pattern that finds nothing would let the test above pass."""
     assert len(TYPED) >= 3
+
+
+def test_each_command_of_the_page_does_what_it_says(tmp_path: Path) -> None:
+    """In its order, on a warehouse: what is typed first is listed, and in the end nothing is."""
+    root = str(tmp_path / "warehouse")
+    assert invoke(["init", "--warehouse", root]).exit_code == 0
+    assert len(ON_WAREHOUSE) >= 8
+    said = [output(root, *shlex.split(line)[1:]) for line in ON_WAREHOUSE]
+    assert said[0] == "standup: set\n"
+    assert said[1].splitlines()[1].startswith("standup  reminders  0 9 * * 1-5  Europe/Rome  20")
+    assert "cron = 0 9 * * 1-5" in said[2]
+    assert [each.partition(",")[0] for each in said[3:]] == [
+        *("standup: paused\n", "standup: resumed\n", "standup: sent", "standup: set\n", "standup: deleted\n"),
+    ]
+    assert output(root, "schedule", "list") == "No schedule.\n"
+
+
+def test_scripts_get_a_schedule_as_json(tmp_path: Path) -> None:
+    """With the words of the page of words, and null for what is not known."""
+    root = str(tmp_path / "warehouse")
+    assert invoke(["init", "--warehouse", root]).exit_code == 0
+    options = ["--topic", "t", "--rrule", "FREQ=DAILY;BYHOUR=9", "--from", "2027-01-01", "--key", "k"]
+    set_ = ["schedule", "set", "a", "text", *options, "--day-off", "2027-01-06", "--property", "x=1", "--json"]
+    made = json.loads(output(root, *set_))
+    assert (made["from"], made["key"], made["days_off"]) == ("2027-01-01T00:00:00.000Z", "k", ["2027-01-06"])
+    (listed,) = [json.loads(line) for line in output(root, "schedule", "list", "--json").splitlines()]
+    assert (listed["schedule"], listed["next_due"], listed["error"]) == ("a", "2027-01-01T09:00:00.000Z", None)
+    assert json.loads(output(root, "schedule", "show", "a", "--json"))["rrule"] == "FREQ=DAILY;BYHOUR=9"
+    coming = output(root, "schedule", "preview", "a", "--after", "2027-01-05", "-n", "2", "--json").splitlines()
+    assert [json.loads(each)["occurrence"][:13] for each in coming] == ["2027-01-05T09", "2027-01-07T09"]
+    assert json.loads(output(root, "schedule", "pause", "a", "--json"))["paused"] is True
+    assert json.loads(output(root, "schedule", "delete", "a", "--json")) == {"schedule": "a"}
+
+
+@pytest.mark.parametrize("command", ["show", "pause", "resume", "delete", "run-now", "preview"])
+def test_a_schedule_that_is_not_there_is_named(tmp_path: Path, command: str) -> None:
+    """A name is easily mistyped."""
+    root = str(tmp_path / "warehouse")
+    assert invoke(["init", "--warehouse", root]).exit_code == 0
+    result = run(root, "schedule", command, "standpu")
+    assert result.exit_code == 1
+    assert "there is no schedule 'standpu'" in result.output
 
 
 def test_a_preview_for_scripts_has_the_words_of_the_page_of_words() -> None:

@@ -1,0 +1,299 @@
+"""Schedules: set, listed, paused and deleted, as rows of the table `schedules`, a commit each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal, TypedDict, Unpack
+
+from deltalake import DeltaTable, write_deltalake
+
+from pipeline.client.checks import Opened
+from pipeline.client.clock import clock_of
+from pipeline.client.exceptions import ScheduleNotFound
+from pipeline.client.options import refuse, spelled_out
+from pipeline.client.producing.inbox import Message, send
+from pipeline.config.errors import BadValue, check_kind, check_text
+from pipeline.config.spelling import iso_text
+from pipeline.delta.deltars import LOG_STAYS, fitted, open_table, query, quoted, retried, rows_of
+from pipeline.subscriptions.schedules import TWICE, Schedule
+from schemas import SCHEDULES
+from state.units import Ms
+
+_ROWS = "SELECT * FROM schedules ORDER BY name"
+_NAMED = "SELECT * FROM schedules WHERE name = {name}"
+
+
+class HowScheduled(TypedDict, total=False):
+    """When and what a schedule sends; exactly one of `cron`, `rrule` and `every_ms`.
+
+    Attributes:
+        cron: five fields, or six with the second first.
+        rrule: or a rule of RFC 5545; it begins at `start`, or now.
+        every_ms: or a span of real time, from a second on.
+        zone: a time zone of the IANA database; UTC if nothing is said.
+        start: nothing comes before; with a time zone.
+        until: nothing comes after; with a time zone.
+        limit: so many come, counted from `start`, or from now.
+        jitter_ms: each is due up to so much later.
+        days_off: local days, as `2026-12-25`.
+        on_day_off: what becomes of what falls on one; `skip` if nothing is said.
+        on_gap: what becomes of a local time that clocks skip; as the notation says if nothing is said.
+        on_fold: what becomes of one that comes twice; as the notation says if nothing is said.
+        catch_up: what becomes of what was missed while no job ran; `latest` if nothing is said.
+        catch_up_within_ms: what was missed longer ago does not come; a day if nothing is said.
+        message_key: of each message.
+        properties: of each message.
+        payload: of each message; `{occurrence}` in it stands for the time of the occurrence.
+        paused: nothing comes until it is resumed.
+    """
+
+    cron: str | None
+    rrule: str | None
+    every_ms: int | None
+    zone: str
+    start: datetime | None
+    until: datetime | None
+    limit: int | None
+    jitter_ms: int
+    days_off: Sequence[str]
+    on_day_off: Literal["skip", "next", "previous"]
+    on_gap: Literal["after", "skip"] | None
+    on_fold: Literal["first", "both"] | None
+    catch_up: Literal["all", "latest", "none"]
+    catch_up_within_ms: int
+    message_key: str | None
+    properties: dict[str, str]
+    payload: str
+    paused: bool
+
+
+@dataclass(frozen=True)
+class ScheduleState:
+    """A row of the table.
+
+    Attributes:
+        name: its name.
+        schedule: what it says; None: it cannot be followed.
+        error: why it cannot.
+        next_due: when its next message is due, ms UTC; None: it is paused, has ended, or cannot be followed.
+    """
+
+    name: str
+    schedule: Schedule | None
+    error: str | None
+    next_due: int | None
+
+
+@spelled_out(HowScheduled)
+def set_schedule(root: str, name: str, topic: str, **how: Unpack[HowScheduled]) -> Schedule:
+    """Set a schedule, in the place of the one that has the name, by one commit.
+
+    A running job follows within seconds: what the schedule has planned before and has not come is taken back.
+
+    Args:
+        root: the warehouse.
+        name: its name.
+        topic: where its messages go.
+        **how: see `HowScheduled`.
+
+    Raises:
+        BadValue: it cannot be followed, or never comes.
+        NoWarehouse: the folder lacks the table.
+        StillConflicting: others wrote at the same time, every time; nothing was written.
+    """
+    refuse({}, how, HowScheduled.__optional_keys__)
+    row: dict[str, Any] = {**how, "name": name, "topic": topic}
+    check_kind("name", name, str, "a name")
+    for each in ("start", "until"):
+        check_kind(each, row.get(each), (datetime, type(None)), "a time with its time zone")
+        if row.get(each) is not None and row[each].tzinfo is None:
+            raise BadValue(each, row[each].isoformat(), "a time with its time zone")
+    if row.get("start") is None and (row.get("rrule") is not None or row.get("limit") is not None):
+        row["start"] = clock_of(root).wall_time().replace(microsecond=0)
+    row["days_off"] = " ".join(row.get("days_off") or ())
+    made = Schedule.of_row(row)
+    made.check_comes()
+    _replace(root, name, lambda _: made)
+    return made
+
+
+def schedules(root: str) -> list[ScheduleState]:
+    """All schedules, by name; those that cannot be followed with the reason.
+
+    Raises:
+        NoWarehouse: the folder lacks the table.
+    """
+    rows = query(_ROWS, schedules=open_table(root, SCHEDULES))
+    counts = Counter(row["name"] for row in rows)
+    now = Ms(clock_of(root).wall_us() // 1_000)
+    return [_state(row, now, twice=counts[row["name"]] > 1) for row in rows]
+
+
+def schedule(root: str, name: str) -> Schedule:
+    """The schedule of a name.
+
+    Raises:
+        ScheduleNotFound: there is no such schedule.
+        BadValue: it cannot be followed.
+        NoWarehouse: the folder lacks the table.
+    """
+    return _of_rows(name, query(_NAMED.format(name=quoted(name)), schedules=open_table(root, SCHEDULES)))
+
+
+def pause_schedule(root: str, name: str) -> Schedule:
+    """Let a schedule send nothing until it is resumed; what it has planned is taken back.
+
+    Raises:
+        ScheduleNotFound: there is no such schedule.
+        BadValue: it cannot be followed.
+        NoWarehouse, StillConflicting: as for `set_schedule`.
+    """
+    return _changed(root, name, paused=True)
+
+
+def resume_schedule(root: str, name: str) -> Schedule:
+    """Let a schedule go on; what would have come meanwhile does not. It raises what `pause_schedule` does."""
+    return _changed(root, name, paused=False)
+
+
+def delete_schedule(root: str, name: str) -> None:
+    """Delete a schedule; what it has planned is taken back.
+
+    Raises:
+        ScheduleNotFound: there is no such schedule.
+        NoWarehouse, StillConflicting: as for `set_schedule`.
+    """
+
+    def none(held: list[dict[str, Any]]) -> None:
+        if not held:
+            raise ScheduleNotFound(name)
+
+    _replace(root, name, none)
+
+
+def run_schedule_now(root: str, name: str) -> str:
+    """Send the message of a schedule now, beside those that it sends; gives the occurrence that it says.
+
+    Raises:
+        ScheduleNotFound: there is no such schedule.
+        BadValue: it cannot be followed.
+        NoWarehouse, StillConflicting: as for `set_schedule`.
+    """
+    found = schedule(root, name)
+    now = Ms(clock_of(root).wall_us() // 1_000)
+    columns = found.message(now)
+    message = Message(columns["topic"], columns["payload"], None, columns["message_key"], dict(columns["properties"]))
+    send(root, [message])
+    return iso_text(now)
+
+
+class SetsSchedules(Opened):
+    """The methods of a client for schedules."""
+
+    @spelled_out(HowScheduled)
+    def set_schedule(self, name: str, topic: str, **how: Unpack[HowScheduled]) -> Schedule:
+        """Set a schedule, in the place of the one that has the name.
+
+        Args:
+            name: its name.
+            topic: where its messages go.
+            **how: see `HowScheduled`.
+
+        Raises:
+            BadValue: it cannot be followed, or never comes.
+            AlreadyClosed: the client is closed.
+            NoWarehouse: the folder lacks the table.
+            ConnectError: the store does not answer.
+        """
+        with self._answering():
+            return set_schedule(self._root, name, topic, **how)
+
+    def schedules(self) -> list[ScheduleState]:
+        """All schedules, by name; those that cannot be followed with the reason. It raises what `set_schedule` does."""
+        with self._answering():
+            return schedules(self._root)
+
+    def pause_schedule(self, name: str) -> Schedule:
+        """Let a schedule send nothing until it is resumed; what it has planned is taken back.
+
+        Raises:
+            ScheduleNotFound: there is no such schedule.
+            BadValue, AlreadyClosed, NoWarehouse, ConnectError: as for `set_schedule`.
+        """
+        with self._answering():
+            return pause_schedule(self._root, name)
+
+    def resume_schedule(self, name: str) -> Schedule:
+        """Let a schedule go on; what would have come meanwhile does not. It raises what `pause_schedule` does."""
+        with self._answering():
+            return resume_schedule(self._root, name)
+
+    def delete_schedule(self, name: str) -> None:
+        """Delete a schedule; what it has planned is taken back. It raises what `pause_schedule` does."""
+        with self._answering():
+            delete_schedule(self._root, name)
+
+    def run_schedule_now(self, name: str) -> str:
+        """Send the message of a schedule now, beside those that it sends; gives the occurrence that it says.
+
+        It raises what `pause_schedule` does.
+        """
+        with self._answering():
+            return run_schedule_now(self._root, name)
+
+
+def _state(row: dict[str, Any], now: Ms, *, twice: bool) -> ScheduleState:
+    name = str(row["name"] or "")
+    try:
+        found = Schedule.of_row(row)
+        coming = None if found.paused or twice else next(found.recurrence.after(Ms(now - 1)), None)
+    except BadValue as error:
+        return ScheduleState(name, None, str(error), None)
+    if twice:
+        return ScheduleState(name, None, TWICE, None)
+    return ScheduleState(name, found, None, None if coming is None else found.due(coming))
+
+
+def _of_rows(name: str, held: list[dict[str, Any]]) -> Schedule:
+    """The schedule of a name.
+
+    Raises:
+        ScheduleNotFound: there is no such schedule.
+        BadValue: it cannot be followed.
+    """
+    if not held:
+        raise ScheduleNotFound(name)
+    if len(held) > 1:
+        raise BadValue("name", name, "one row for each schedule: two rows have it")
+    return Schedule.of_row(held[0])
+
+
+def _changed(root: str, name: str, **columns: Any) -> Schedule:  # noqa: ANN401 - columns of a schedule
+    made = list[Schedule]()
+
+    def change(held: list[dict[str, Any]]) -> Schedule:
+        made[:] = [replace(_of_rows(name, held), **columns)]
+        return made[0]
+
+    _replace(root, name, change)
+    return made[0]
+
+
+def _replace(root: str, name: str, decide: Callable[[list[dict[str, Any]]], Schedule | None]) -> None:
+    """Put a row in the place of those that have a name, or none, by one commit in which nobody else changed them."""
+    check_text("name", name)
+    mine = f"name = {quoted(name)}"
+
+    def write(opened: DeltaTable) -> None:
+        held = query(_NAMED.format(name=quoted(name)), schedules=opened)
+        found = decide(held)
+        rows = fitted(opened, SCHEDULES, rows_of(SCHEDULES, [] if found is None else [found.as_row()]))
+        if found is None:
+            opened.delete(mine, post_commithook_properties=LOG_STAYS)
+        else:
+            write_deltalake(opened, rows, mode="overwrite", predicate=mine, post_commithook_properties=LOG_STAYS)
+
+    retried(root, SCHEDULES, write)

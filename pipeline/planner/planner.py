@@ -1,0 +1,320 @@
+"""The planner: occurrences of schedules become rows of `inbox`, each once, whatever is killed (decision 0143)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from pipeline.config.errors import BadValue, VersionGone
+from pipeline.config.options import Observer, nobody
+from pipeline.config.settings import DAY_MS, HOUR_MS, SECOND_MS, Settings
+from pipeline.config.spelling import iso_text
+from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE
+from pipeline.config.zones import RULES
+from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.deltars import append, open_table
+from pipeline.delta.logs.entries import newest
+from pipeline.delta.warehouse import Warehouse
+from pipeline.planner.cursors import Cursors, Planned
+from pipeline.planner.definitions import Definitions, definitions
+from pipeline.planner.plans import NAME, NEVER, Change, Plan, PlanFile
+from pipeline.planner.takeback import Planned as PlannedMessages
+from pipeline.planner.takeback import few
+from pipeline.storage.arrays import arrow_schema
+from pipeline.subscriptions.schedules import Schedule
+from schemas import INBOX, REDELIVERY, SCHEDULES
+from state.recurrence import Occurrence
+from state.units import Ms
+
+_LOG = logging.getLogger(__name__)
+HORIZON_MS = DAY_MS
+"""So far ahead all occurrences are planned."""
+AHEAD_MS = 366 * DAY_MS
+"""So far behind that the next one of each schedule may be."""
+_PART_MS, _ROWS = HOUR_MS, 100_000
+"""A commit has the occurrences of whole hours, and of the next one when it has fewer rows."""
+_MARGIN_MS = 10 * SECOND_MS
+"""Beside the lookahead, for a live clock: so long the command that takes back may take."""
+
+
+@dataclass
+class _Fence:
+    """What dispatch may have taken before a command withdrew it.
+
+    Attributes:
+        until: nothing that is due later was released, ms UTC.
+        batch: the last batch of the schedule that may have released some of it.
+        version: of `redelivery`, which has all of it; None: not known yet.
+    """
+
+    until: int
+    batch: int
+    version: int | None = None
+
+
+@dataclass
+class _Known:
+    """What the planner remembers between two steps."""
+
+    plan: Plan
+    change: Change | None
+    definitions: Definitions | None
+    cursors: Cursors
+    appended: int
+    fence: _Fence | None = None
+    found: bool = False
+
+
+class Planner:
+    """Plans the schedules of a warehouse; one planner at a time, in the process of ingest."""
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        clock: Callable[[], int],
+        settings: Settings | None = None,
+        lookahead_ms: int | None = None,
+        observe: Observer = nobody,
+    ) -> None:
+        """Look at nothing yet.
+
+        Args:
+            warehouse: the warehouse.
+            clock: the time, ms UTC.
+            settings: of ingest.
+            lookahead_ms: how far the clock of the schedule runs ahead of the time; None: it does not.
+            observe: told of each step, with the number of the plan.
+        """
+        self._warehouse, self._clock, self._observe = warehouse, clock, observe
+        longest = (settings or Settings()).max_delay_ms
+        self._horizon_ms, self._ahead_ms = min(HORIZON_MS, longest), min(AHEAD_MS, max(0, longest - HORIZON_MS))
+        self._lookahead_ms = lookahead_ms
+        self._file = PlanFile(warehouse.files, warehouse.root)
+        self._known: _Known | None = None
+        self._seen = 0
+
+    def has_work(self) -> bool:
+        """Whether there is something to do now. Without schedules it is a look at one name of a log."""
+        version = self._newest()
+        if self._known is None:
+            return version > 0
+        plan, change = self._known.plan, self._known.change
+        if change is not None or plan.version != version or plan.rules != RULES:
+            return True
+        return (look := self.next_look) is not None and look <= self._clock()
+
+    @property
+    def next_look(self) -> int | None:
+        """The next instant at which there is something to do if no schedule changes, ms UTC; None: never."""
+        turn = None if self._known is None else self._known.cursors.next_turn
+        return None if turn is None else max(0, turn - self._horizon_ms // 2)
+
+    def step(self) -> bool:
+        """Plan what is to be planned now; whether something was done. What fails is done by the next step.
+
+        Raises:
+            PlanUnknown: somebody else noted a number under the name of the planner.
+            StillConflicting: others wrote at the same time, every time.
+        """
+        if not self.has_work():
+            return False
+        try:
+            known = self._recalled()
+            if known.change is None and known.plan.version == self._newest() and known.plan.rules == RULES:
+                # To remember alone is no work.
+                return self._extend(known) if self.has_work() else False
+            return self._follow(known)
+        except BaseException:
+            self._known = None
+            raise
+
+    def _newest(self) -> int:
+        self._seen = max(self._seen, newest(self._warehouse.files, self._warehouse.path(SCHEDULES), self._seen))
+        return self._seen
+
+    def _recalled(self) -> _Known:
+        """What tables and file say, read once."""
+        if self._known is None:
+            number = open_table(self._warehouse.root, INBOX).transaction_version(NAME)
+            found = self._file.read(number)
+            plan, change = found or (Plan(NEVER if number is None else number), None)
+            appended = newest(self._warehouse.files, self._warehouse.path(INBOX))
+            held, cursors = None if found is None else self._definitions(plan.version), Cursors(self._ahead_ms)
+            for each in () if held is None else held.schedules.values():
+                cursors.resume(each, plan.until, plan.ahead_ms)
+            self._known = _Known(plan, change, held, cursors, appended)
+        return self._known
+
+    def _definitions(self, version: int) -> Definitions | None:
+        """What the table said at a version; None: that was cleaned away."""
+        with suppress(VersionGone):
+            return definitions(self._warehouse, version)
+        return None
+
+    def _extend(self, known: _Known) -> bool:
+        self._plan(known, replace(known.plan, ahead_ms=self._ahead_ms), self._clock())
+        return True
+
+    def _follow(self, known: _Known) -> bool:
+        """Follow other definitions: take back what the ones before have planned, then plan anew."""
+        # What is not numbered yet could not be named.
+        if known.plan.number != NEVER and not self._has_ingested(known.appended):
+            return False
+        change = self._decided(known)
+        try:
+            new = definitions(self._warehouse, change.version, known.definitions)
+        except VersionGone:
+            change = known.change = replace(change, version=self._newest())
+            new = definitions(self._warehouse, change.version, known.definitions)
+        changed = None if known.plan.rules != RULES else _changed(known.definitions, new)
+        taken = self._taken_back(known, change, None if changed is None else few(changed))
+        if taken is None:
+            return False
+        _take_on(known, new, changed, change)
+        for name, why in new.refused.items():
+            _LOG.warning("schedule %r is not followed: %s", name, why)
+        plan = replace(known.plan, version=change.version, rules=RULES, ahead_ms=self._ahead_ms, bound=change.bound)
+        self._plan(known, plan, self._clock(), taken)
+        known.change, known.definitions, known.fence, known.found = None, new, None, False
+        return True
+
+    def _decided(self, known: _Known) -> Change:
+        """From when on other definitions count. It is written down before anything is taken back."""
+        if known.change is None:
+            now = self._clock()
+            ahead = 0 if self._lookahead_ms is None else _MARGIN_MS
+            known.change = Change(self._newest(), RULES, now, max(self._released(), now) + ahead + 1)
+            self._file.write([known.plan], known.change)
+            self._observe("planner.decided", known.plan.number)
+        return known.change
+
+    def _taken_back(self, known: _Known, change: Change, names: Collection[str] | None) -> set[tuple[str, str]] | None:
+        """Take back what was planned by other definitions; what of it comes all the same. None: that is not known yet.
+
+        What dispatch had taken before the command comes. Nothing is taken that is due later than the schedule has been
+        told, so in time only what is due before the bound is.
+        """
+        if names is not None and not names:
+            return set()
+        planned = PlannedMessages(self._warehouse.root, names, change.bound)
+        try:
+            known.found |= planned.take_back(f"version {change.version} of {SCHEDULES.name}")
+        except BadValue as error:
+            if error.field != "subscription":
+                raise
+            return None
+        self._observe("planner.withdrawn", known.plan.number)
+        if known.fence is None:
+            schedule = self._checkpoint(SCHEDULE)
+            known.fence = _Fence(self._released(), max(schedule.batches(), default=-1))
+        if known.fence.until < change.bound or not known.found:
+            return set()
+        return planned.taken(known.fence.until) if self._has_passed(known.fence) else None
+
+    def _has_passed(self, fence: _Fence) -> bool:
+        """Whether dispatch has decided of all that may have been taken before a command."""
+        released, decided = self._checkpoint(SCHEDULE).done, self._checkpoint(DISPATCH)
+        if fence.batch >= 0 and (released is None or released < fence.batch):
+            return False
+        if fence.version is None:
+            fence.version = newest(self._warehouse.files, self._warehouse.path(REDELIVERY))
+        return _is_behind(decided, fence.version)
+
+    def _plan(self, known: _Known, plan: Plan, now: int, taken: Collection[tuple[str, str]] = ()) -> None:
+        """Append what is due to be planned, in commits of whole hours."""
+        last = max(plan.until, now + self._horizon_ms)
+        first = min(last, max(plan.until, now + (0 if self._lookahead_ms is None else self._lookahead_ms + _MARGIN_MS)))
+        rows = list[Planned]()
+        count = 0
+        for until in _parts(first, last):
+            for schedule, found in known.cursors.until(until, now):
+                left = [each for each in found if (schedule.name, iso_text(each.at)) not in taken] if taken else found
+                rows.append((schedule, left))
+                count += len(left)
+            if count >= _ROWS or until == last:
+                self._commit(known, replace(plan, until=until), rows, count)
+                rows, count = [], 0
+
+    def _commit(self, known: _Known, plan: Plan, rows: Sequence[Planned], count: int) -> None:
+        """Append rows, with the number of the plan beside them; a plan without rows is said by the file alone."""
+        if not count:
+            known.plan = replace(plan, number=known.plan.number)
+            self._file.write([known.plan], known.change)
+            return
+        new = replace(plan, number=known.plan.number + 1)
+        self._file.write([known.plan, new], known.change)
+        self._observe("planner.planned", new.number)
+        known.appended = append(
+            self._warehouse.root, INBOX, _inbox_rows(rows), once=(NAME, new.number), behind=known.plan.number
+        )
+        known.plan = new
+        self._observe("planner.appended", new.number)
+
+    def _released(self) -> int:
+        """Nothing that is due later is released yet, ms UTC."""
+        told = self._checkpoint(SCHEDULE).instant
+        return told if self._lookahead_ms is None else max(told, self._clock() + self._lookahead_ms)
+
+    def _has_ingested(self, version: int) -> bool:
+        """Whether ingest has taken all rows up to a version of `inbox`."""
+        return _is_behind(self._checkpoint(INGEST), version)
+
+    def _checkpoint(self, stage: str) -> Checkpoint:
+        """How far a stage is now."""
+        return Checkpoint(self._warehouse.files, self._warehouse.checkpoint(stage))
+
+
+def _changed(before: Definitions | None, new: Definitions) -> set[str] | None:
+    """The schedules that are planned anew; None: all, because nobody knows what they were."""
+    return None if before is None else new.changed(before)
+
+
+def _take_on(known: _Known, new: Definitions, changed: set[str] | None, change: Change) -> None:
+    """Let go what is not followed any more, and begin with what is new, each at its time.
+
+    What was followed before counts until the bound. What was not begins when it was noticed, but not before the bound
+    of the last change: until then it may come by what it was.
+    """
+    before = {} if known.definitions is None else known.definitions.schedules
+    # Nobody knows what was followed, but something was planned.
+    unknown = changed is None and (known.found or known.plan.number != NEVER)
+    for name in before.keys() | new.schedules.keys() if changed is None else changed:
+        known.cursors.drop(name)
+        if name in new.schedules:
+            since = change.bound if unknown or name in before else max(change.since, known.plan.bound)
+            known.cursors.begin(new.schedules[name], since)
+
+
+def _is_behind(stage: Checkpoint, version: int) -> bool:
+    """Whether a stage has done all up to a version of the table that it follows."""
+    done = stage.done
+    if done is None:
+        return False
+    end = stage.position(done)
+    return end.version > version or (end.version == version and end.index >= 0)
+
+
+def _parts(first: int, last: int) -> Iterator[int]:
+    """Instants from one to another one."""
+    yield from range(first, last, _PART_MS)
+    yield last
+
+
+def _inbox_rows(planned: Sequence[Planned]) -> pa.Table:
+    """The rows of occurrences. Each is sent when it occurs, so a delay that its topic asks for counts from then."""
+    every = [(schedule, each) for schedule, found in planned for each in found]
+    columns = [_message(schedule, each) for schedule, each in every]
+    schema = arrow_schema(INBOX.columns)
+    names = list(columns[0])
+    arrays = [pa.array([each[name] for each in columns], schema.field(name).type) for name in names]
+    return pa.Table.from_arrays(arrays, names=names)
+
+
+def _message(schedule: Schedule, each: Occurrence) -> dict[str, object]:
+    due = schedule.due(each)
+    later = None if due == each.at else due * 1_000
+    return {**schedule.message(Ms(each.at)), "publish_time": each.at * 1_000, "deliver_at": later}

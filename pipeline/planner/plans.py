@@ -1,0 +1,108 @@
+"""How far schedules are planned, and by which definitions: a number beside the rows in `inbox`, and what it means.
+
+Delta keeps the last number that was noted under a name beside the rows of a commit (`txn`). The file says what the last
+two numbers mean, and is written before the commit. So which of the two is in force is decided by the commit alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from pipeline.config.errors import PipelineError
+from pipeline.storage.files import Files
+from schemas import INBOX
+
+NAME = "delayline:planner"
+"""Under which the planner notes its numbers in `inbox`."""
+FOLDER = "_schedules"
+_FILE = "plan.json"
+NEVER = -1
+
+
+class PlanUnknown(PipelineError):
+    """Somebody else noted a number under the name of the planner (`txn`), so nobody knows what is planned.
+
+    Stop the job, delete the folder `_schedules` of the warehouse, and start it: what was planned is taken back, and
+    planned anew.
+    """
+
+    def __init__(self, number: int, known: list[int]) -> None:
+        allowed = " or ".join(map(str, known))
+        super().__init__(f"{INBOX.name}: the number {number} under {NAME!r} is not of the planner, allowed: {allowed}")
+        self.number, self.known = number, known
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is planned. Times in ms UTC.
+
+    Attributes:
+        number: noted beside the rows; -1: nothing was ever planned.
+        version: of `schedules`, by whose definitions; -1: by none that is known.
+        rules: the release of the rules of time zones.
+        until: all occurrences up to then.
+        ahead_ms: and the next one of each after that, if it is at most so far behind it.
+        bound: a change before counts from then on: what comes earlier is by the definition before.
+    """
+
+    number: int = NEVER
+    version: int = NEVER
+    rules: str = ""
+    until: int = NEVER
+    ahead_ms: int = 0
+    bound: int = 0
+
+
+@dataclass(frozen=True)
+class Change:
+    """Definitions that are about to be followed. Times in ms UTC.
+
+    Attributes:
+        version: of `schedules`.
+        rules: the release of the rules of time zones.
+        since: when it was noticed.
+        bound: what was planned by other definitions for then or later is taken back.
+    """
+
+    version: int
+    rules: str
+    since: int
+    bound: int
+
+    def is_done(self, plan: Plan) -> bool:
+        """Whether a plan follows them, or later ones."""
+        return plan.version >= self.version and plan.rules == self.rules
+
+
+class PlanFile:
+    """The file that says what numbers mean."""
+
+    def __init__(self, files: Files, root: str) -> None:
+        self._files, self._path = files, f"{root}/{FOLDER}/{_FILE}"
+
+    def read(self, number: int | None) -> tuple[Plan, Change | None] | None:
+        """What is in force, and what is about to be; None: there is no file.
+
+        Args:
+            number: the last one that `inbox` has; None: it has none.
+
+        Raises:
+            PlanUnknown: the number is not of the planner.
+        """
+        text = self._files.text_if_there(self._path)
+        if text is None:
+            return None
+        known = json.loads(text)
+        plans = [Plan(**each) for each in known["plans"]]
+        found = [each for each in plans if each.number == (NEVER if number is None else number)]
+        if not found:
+            raise PlanUnknown(NEVER if number is None else number, [each.number for each in plans])
+        change = None if known["change"] is None else Change(**known["change"])
+        return found[-1], None if change is None or change.is_done(found[-1]) else change
+
+    def write(self, plans: Sequence[Plan], change: Change | None) -> None:
+        """Say what the last numbers mean, the newest last."""
+        known = {"plans": [asdict(each) for each in plans], "change": None if change is None else asdict(change)}
+        self._files.write(self._path, json.dumps(known))

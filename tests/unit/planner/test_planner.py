@@ -1,0 +1,226 @@
+"""The planner: what it plans, what it takes back, what was missed, and what strangers leave."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from pipeline.client.subscribing.policysetting import set_policy
+from pipeline.client.subscribing.schedules import delete_schedule, pause_schedule, schedules, set_schedule
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.config.settings import LONGEST_HORIZON_MS, Settings
+from pipeline.delta.deltars import append, open_table, query, rows_of
+from pipeline.planner.planner import Planner
+from pipeline.planner.plans import FOLDER, NAME, PlanUnknown
+from pipeline.subscriptions.schedules import OCCURRENCE, SCHEDULE
+from schemas import DELIVERIES, INBOX, SCHEDULES
+from tests.support.stages import Stages
+
+SECOND, HOUR, DAY = 1_000, 3_600_000, 86_400_000
+T0 = int(datetime(2026, 6, 1, 12, 0, 0, 500_000, tzinfo=UTC).timestamp() * 1_000)
+
+
+@pytest.fixture
+def stages(tmp_path: Path) -> Stages:
+    """A warehouse with one subscription."""
+    made = Stages(str(tmp_path / "warehouse"), Settings(horizon_ms=LONGEST_HORIZON_MS))
+    subscribe(made.root, Subscription("reminders", "s", tick_ms=1))
+    made.instant = T0
+    made.work()
+    return made
+
+
+def came(stages: Stages) -> Counter[tuple[str, str]]:
+    """What was delivered: the payload, and the occurrence from the day on."""
+    rows = query("SELECT properties, payload FROM t", t=open_table(stages.root, DELIVERIES))
+    return Counter((row["payload"].decode(), dict(row["properties"])[OCCURRENCE][8:16]) for row in rows)
+
+
+def sent(stages: Stages) -> list[dict[str, Any]]:
+    """The rows of the inbox, by occurrence."""
+    return query("SELECT * FROM t ORDER BY publish_time", t=open_table(stages.root, INBOX))
+
+
+def go(stages: Stages, span_ms: int) -> None:
+    """Let time pass at once, and all stages work."""
+    stages.instant += span_ms
+    stages.work()
+
+
+def test_a_warehouse_without_schedules_is_left_alone(stages: Stages) -> None:
+    """Nothing is read, written or remembered for what nobody uses."""
+    go(stages, DAY)
+    assert sent(stages) == []
+    assert not (Path(stages.root) / FOLDER).exists()
+    assert stages.next_instant is None
+
+
+def test_a_day_is_planned_and_the_next_one_of_each(stages: Stages) -> None:
+    """So what comes in a month can be seen today."""
+    set_schedule(stages.root, "often", "reminders", cron="0 */8 * * *")
+    set_schedule(stages.root, "monthly", "reminders", cron="0 9 28 * *")
+    stages.work()
+    planned = [(dict(row["properties"])[SCHEDULE], dict(row["properties"])[OCCURRENCE][5:13]) for row in sent(stages)]
+    assert planned == [
+        ("often", "06-01T16"),
+        ("often", "06-02T00"),
+        ("often", "06-02T08"),
+        ("often", "06-02T16"),
+        ("monthly", "06-28T09"),
+    ]
+
+
+def test_the_clock_of_a_test_stops_at_what_is_planned(stages: Stages) -> None:
+    """A program's own test turns it by a year, and nothing is missed."""
+    set_schedule(stages.root, "daily", "reminders", cron="0 9 * * *")
+    stages.work()
+    while stages.instant < T0 + 10 * DAY:
+        stages.instant = min(T0 + 10 * DAY, stages.next_instant or T0 + 10 * DAY)
+        stages.work()
+    rows = query("SELECT due_time, released_at FROM t", t=open_table(stages.root, DELIVERIES))
+    assert len(rows) == 10
+    assert all(row["due_time"] == row["released_at"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("how", "missed"),
+    [
+        ({"catch_up": "all", "catch_up_within_ms": 10 * DAY}, 11),
+        ({"catch_up": "all", "catch_up_within_ms": DAY}, 4),
+        ({"catch_up": "latest"}, 1),
+        ({"catch_up": "none"}, 0),
+    ],
+)
+def test_what_was_missed_is_caught_up_as_the_schedule_says(stages: Stages, how: dict[str, Any], missed: int) -> None:
+    """No job ran for four days; a day of them had been planned."""
+    set_schedule(stages.root, "often", "reminders", cron="0 */6 * * *", **how)
+    stages.work()
+    planned = len(sent(stages))
+    go(stages, 4 * DAY + SECOND)
+    before = [row for row in sent(stages) if row["publish_time"].timestamp() * 1_000 < stages.instant]
+    assert (planned, len(before)) == (5, 5 + missed)
+
+
+@pytest.mark.parametrize("dispatched", [True, False])
+def test_a_command_that_came_too_late_loses_and_repeats_nothing(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch, *, dispatched: bool
+) -> None:
+    """The planner was stopped between its decision and its command; dispatch, or the schedule alone, went on."""
+    set_schedule(stages.root, "often", "reminders", cron="0 * * * *", payload="old")
+    stages.work()
+    set_schedule(stages.root, "often", "reminders", cron="0 */2 * * *", payload="new")
+
+    def stopped(step: str, _: int) -> None:
+        if step == "planner.decided":
+            stages.instant = T0 + 3 * HOUR
+            stages.release()
+            if dispatched:
+                stages.dispatch()
+                stages.publish()
+
+    planner = Planner(stages.warehouse, lambda: stages.instant, observe=stopped)
+    monkeypatch.setattr(stages, "_planner", planner)
+    stages.work()
+    stages.work()
+    go(stages, 2 * HOUR)
+    old = [("old", "01T13:00"), ("old", "01T14:00"), ("old", "01T15:00")] if dispatched else []
+    # An hour of the new definition that the old one had delivered is not there again.
+    new = [("new", "01T16:00")] if dispatched else [("new", "01T14:00"), ("new", "01T16:00")]
+    assert came(stages) == Counter([*old, *new])
+
+
+def test_a_row_that_cannot_be_followed_stops_nobody_and_is_listed(stages: Stages) -> None:
+    """Any writer may append, and makes mistakes."""
+    set_schedule(stages.root, "good", "reminders", every_ms=HOUR, payload="good")
+    rows: list[dict[str, Any]] = [
+        {"name": "odd", "topic": "reminders", "cron": "61 * * * *"},
+        {"name": "lost", "topic": "reminders", "cron": "0 9 * * *", "zone": "Europe/Roma"},
+        {"name": "twice", "topic": "reminders", "cron": "0 9 * * *"},
+        {"name": "twice", "topic": "reminders", "cron": "0 10 * * *"},
+        {"name": None, "topic": None},
+    ]
+    append(stages.root, SCHEDULES, rows_of(SCHEDULES, rows))
+    stages.work()
+    set_schedule(stages.root, "odd", "reminders", cron="30 12 * * *", payload="set right")
+    append(stages.root, SCHEDULES, rows_of(SCHEDULES, [{"name": "odder", "topic": "t", "cron": "61 * * * *"}]))
+    stages.work()
+    go(stages, HOUR)
+    assert came(stages) == {("good", "01T13:00"): 1, ("set right", "01T12:30"): 1}
+    errors = {each.name: each.error for each in schedules(stages.root)}
+    assert errors.pop("good") is None
+    assert errors.pop("odd") is None
+    assert "cron = '61 * * * *'" in (errors["odder"] or "")
+    assert "zone = 'Europe/Roma'" in (errors["lost"] or "")
+    assert "two rows" in (errors["twice"] or "")
+    assert "name" in (errors[""] or "")
+
+
+def test_any_writer_sets_a_schedule(stages: Stages) -> None:
+    """A row with what is needed is enough."""
+    row = {"name": "plain", "topic": "reminders", "cron": "0 13 * * *", "payload": "at {occurrence}"}
+    append(stages.root, SCHEDULES, rows_of(SCHEDULES, [row]))
+    go(stages, 0)
+    go(stages, HOUR)
+    assert came(stages) == {("at 2026-06-01T13:00:00.000Z", "01T13:00"): 1}
+
+
+def test_what_is_not_known_any_more_is_taken_back_and_planned_anew(stages: Stages) -> None:
+    """Somebody deleted the folder, or the warehouse is a copy."""
+    set_schedule(stages.root, "often", "reminders", cron="0 */2 * * *")
+    stages.work()
+    rmtree(Path(stages.root) / FOLDER)
+    stages.restart_all()
+    stages.work()
+    go(stages, 6 * HOUR)
+    assert sorted(came(stages).values()) == [1, 1, 1]
+
+
+def test_a_number_of_somebody_else_is_refused_until_the_plan_is_given_up(stages: Stages) -> None:
+    """What is planned is not guessed."""
+    set_schedule(stages.root, "often", "reminders", cron="0 */2 * * *")
+    stages.work()
+    opened = open_table(stages.root, INBOX)
+    rows = pa.Table.from_pylist([{"topic": "t"}], schema=pa.schema(opened.schema().to_arrow()))
+    how = CommitProperties(app_transactions=[Transaction(NAME, 77)])
+    write_deltalake(opened, rows, mode="append", commit_properties=how)
+    stages.restart_all()
+    with pytest.raises(PlanUnknown) as refused:
+        stages.work()
+    assert (refused.value.number, refused.value.known) == (77, [-1, 0])
+    rmtree(Path(stages.root) / FOLDER)
+    stages.work()
+    go(stages, 2 * HOUR)
+    assert list(came(stages).values()) == [1]
+
+
+def test_a_delay_of_the_topic_counts_from_the_occurrence(stages: Stages) -> None:
+    """What is planned a day ahead is not a day late, nor is it refused as too far ahead."""
+    set_policy(stages.root, "reminders", max_delay_ms=HOUR, min_delay_ms=60 * SECOND)
+    set_schedule(stages.root, "often", "reminders", cron="0 13 * * *")
+    stages.work()
+    go(stages, HOUR)
+    assert came(stages) == {}
+    go(stages, 60 * SECOND)
+    assert list(came(stages).values()) == [1]
+
+
+def test_what_is_deleted_or_paused_comes_no_more(stages: Stages) -> None:
+    """What was planned is taken back."""
+    for name in ("deleted", "paused", "kept"):
+        set_schedule(stages.root, name, "reminders", cron="0 13 * * *", payload=name)
+    stages.work()
+    delete_schedule(stages.root, "deleted")
+    pause_schedule(stages.root, "paused")
+    stages.work()
+    go(stages, HOUR)
+    assert came(stages) == {("kept", "01T13:00"): 1}
