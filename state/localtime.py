@@ -77,10 +77,7 @@ def shown(local: datetime, zone: tzinfo) -> Shown:
     Raises:
         InvalidArgument: as for `instants`.
     """
-    early, late = _both(local, zone)
-    if early == late:
-        return Shown.ONCE
-    return Shown.SKIPPED if late < early else Shown.TWICE
+    return placed(local, zone, Gap.SKIP, Fold.FIRST)[0]
 
 
 def instants(local: datetime, zone: tzinfo, gap: Gap, fold: Fold) -> tuple[Ms, ...]:
@@ -95,14 +92,19 @@ def instants(local: datetime, zone: tzinfo, gap: Gap, fold: Fold) -> tuple[Ms, .
     Raises:
         InvalidArgument: the time has a zone, or is before `FIRST_LOCAL` or after `LAST_LOCAL`.
     """
+    return placed(local, zone, gap, fold)[1]
+
+
+def placed(local: datetime, zone: tzinfo, gap: Gap, fold: Fold) -> tuple[Shown, tuple[Ms, ...]]:
+    """How often the clocks of a zone show a local time, and its instants; all else is as for `instants`."""
     early, late = _both(local, zone)
     if early == late:
-        return (_ms(early),)
+        return Shown.ONCE, (_ms(early),)
     if early < late:
-        return (_ms(early), _ms(late)) if fold is Fold.BOTH else (_ms(early),)
+        return Shown.TWICE, (_ms(early), _ms(late)) if fold is Fold.BOTH else (_ms(early),)
     if gap is Gap.SKIP:
-        return ()
-    return (_ms(early) if gap is Gap.SHIFTED else _end_of_gap(local, zone, late, early),)
+        return Shown.SKIPPED, ()
+    return Shown.SKIPPED, (_ms(early) if gap is Gap.SHIFTED else _end_of_gap(local, zone, late, early),)
 
 
 def _both(local: datetime, zone: tzinfo) -> tuple[datetime, datetime]:

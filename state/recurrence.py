@@ -25,7 +25,7 @@ from itertools import count, groupby, islice, takewhile
 from state.buckets import MAX_TIME, check_range
 from state.cron import Cron
 from state.errors import InvalidArgument
-from state.localtime import FIRST_LOCAL, LAST_LOCAL, Fold, Gap, Shown, instants, local_time, shown
+from state.localtime import FIRST_LOCAL, LAST_LOCAL, Fold, Gap, Shown, instants, local_time, placed, shown
 from state.rrule import RRule
 from state.units import Ms
 
@@ -252,9 +252,12 @@ class Recurrence:
         for local, nominal in times:
             if local > LAST_LOCAL:
                 break
-            if local < FIRST_LOCAL or not (found := instants(local, zone, gap, fold)):
+            if local < FIRST_LOCAL:
                 continue
-            rules = self._rules(local, nominal)
+            seen, found = placed(local, zone, gap, fold)
+            if not found:
+                continue
+            rules = () if seen is Shown.ONCE and local is nominal else self._rules(local, nominal, seen)
             for at in found:
                 heapq.heappush(waiting, Occurrence(at, nominal, rules))
             # No later local time has an earlier first instant.
@@ -268,12 +271,11 @@ class Recurrence:
                 last = each.at
                 yield each
 
-    def _rules(self, local: datetime, nominal: datetime) -> tuple[Applied, ...]:
+    def _rules(self, local: datetime, nominal: datetime, seen: Shown) -> tuple[Applied, ...]:
         """The rules by which a local time is not simply that of its notation."""
         rules: tuple[Applied, ...] = ()
         if local != nominal:
             rules = (Applied.DAY_OFF_NEXT if local > nominal else Applied.DAY_OFF_PREVIOUS,)
-        seen = shown(local, self.zone)
         if seen is Shown.SKIPPED:
             return (*rules, Applied.GAP_AFTER)
         if seen is Shown.TWICE:

@@ -34,8 +34,8 @@ class Definitions:
         return {each for each in names if self.schedules.get(each) != before.schedules.get(each)}
 
 
-def definitions(warehouse: Warehouse, version: int, known: Definitions | None = None) -> Definitions:
-    """What the table says at a version; rows as a version before had them are not looked at again.
+def definitions(warehouse: Warehouse, version: int) -> Definitions:
+    """What the table says at a version.
 
     Raises:
         VersionGone: it does not have that version any more.
@@ -55,11 +55,8 @@ def definitions(warehouse: Warehouse, version: int, known: Definitions | None = 
             continue
         try:
             schedule = Schedule.of_row(row)
-            old = None if known is None else known.schedules.get(name)
-            if schedule != old:
-                schedule.check_comes()
             if not schedule.paused:
-                found[name] = old if old == schedule else schedule
+                found[name] = schedule
         except BadValue as error:
             refused[name] = str(error)
     return Definitions(found, refused)

@@ -113,6 +113,10 @@ class Planner:
         turn = None if self._known is None else self._known.cursors.next_turn
         return None if turn is None else max(0, turn - self._horizon_ms // 2)
 
+    def start(self) -> None:
+        """Read what is planned. The first step does so, too."""
+        self._recalled()
+
     def step(self) -> bool:
         """Plan what is to be planned now; whether something was done. What fails is done by the next step.
 
@@ -166,10 +170,10 @@ class Planner:
             return False
         change = self._decided(known)
         try:
-            new = definitions(self._warehouse, change.version, known.definitions)
+            new = definitions(self._warehouse, change.version)
         except VersionGone:
             change = known.change = replace(change, version=self._newest())
-            new = definitions(self._warehouse, change.version, known.definitions)
+            new = definitions(self._warehouse, change.version)
         changed = None if known.plan.rules != RULES else _changed(known.definitions, new)
         taken = self._taken_back(known, change, None if changed is None else few(changed))
         if taken is None:

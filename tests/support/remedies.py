@@ -267,7 +267,7 @@ LINES: Mapping[str, Tests] = {
     "test_what_a_broker_refuses_for_good_is_listed_and_the_sink_goes_on",
     "the registry could not be read for sinks; it is tried again": _ITSELF,
     "what recurs could not be planned; it is tried again": _ITSELF,
-    "schedule NAME is not followed": "unit/planner/test_planner.py::"
+    "schedule NAME is not followed: ...": "unit/planner/test_planner.py::"
     "test_a_row_that_cannot_be_followed_stops_nobody_and_is_listed",
     "maintenance failed; it is tried again later": "unit/maintenance/test_upkeep.py::"
     "test_maintenance_goes_on_after_a_panic_and_says_so",

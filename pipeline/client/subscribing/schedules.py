@@ -14,7 +14,7 @@ from pipeline.client.checks import Opened
 from pipeline.client.clock import clock_of
 from pipeline.client.exceptions import ScheduleNotFound
 from pipeline.client.options import refuse, spelled_out
-from pipeline.client.producing.inbox import Message, send
+from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.config.spelling import iso_text
 from pipeline.delta.deltars import LOG_STAYS, fitted, open_table, query, quoted, retried, rows_of
@@ -185,7 +185,9 @@ def run_schedule_now(root: str, name: str) -> str:
     found = schedule(root, name)
     now = Ms(clock_of(root).wall_us() // 1_000)
     columns = found.message(now)
-    message = Message(columns["topic"], columns["payload"], None, columns["message_key"], dict(columns["properties"]))
+    message = OutgoingMessage(
+        columns["topic"], columns["payload"], None, columns["message_key"], dict(columns["properties"])
+    )
     send(root, [message])
     return iso_text(now)
 
