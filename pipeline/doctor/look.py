@@ -201,7 +201,7 @@ _ORDER = (
     *(schemas.REJECTED_SETTLE, schemas.CURSORS, schemas.CLOSED, schemas.CONSUMER_EVENTS),
     *(schemas.HELD, schemas.PUBLICATIONS, schemas.DELIVERIES, schemas.REJECTED_DISPATCH),
     *(schemas.REDELIVERY, schemas.REJECTED_SCHEDULE, schemas.SEGMENTS, schemas.MESSAGES),
-    *(schemas.REJECTED_INGEST, schemas.INBOX, schemas.SUBSCRIPTIONS, schemas.COMMANDS),
+    *(schemas.REJECTED_INGEST, schemas.INBOX, schemas.SUBSCRIPTIONS, schemas.COMMANDS, schemas.SCHEDULES),
 )
 """Tables written last come first."""
 
