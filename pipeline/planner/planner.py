@@ -121,7 +121,6 @@ class Planner:
         """Plan what is to be planned now; whether something was done. What fails is done by the next step.
 
         Raises:
-            PlanUnknown: somebody else noted a number under the name of the planner.
             StillConflicting: others wrote at the same time, every time.
         """
         if not self.has_work():

@@ -7,31 +7,18 @@ two numbers mean, and is written before the commit. So which of the two is in fo
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from pipeline.config.errors import PipelineError
 from pipeline.storage.files import Files
-from schemas import INBOX
 
+_LOG = logging.getLogger(__name__)
 NAME = "delayline:planner"
 """Under which the planner notes its numbers in `inbox`."""
 FOLDER = "_schedules"
 _FILE = "plan.json"
 NEVER = -1
-
-
-class PlanUnknown(PipelineError):
-    """Somebody else noted a number under the name of the planner (`txn`), so nobody knows what is planned.
-
-    Stop the job, delete the folder `_schedules` of the warehouse, and start it: what was planned is taken back, and
-    planned anew.
-    """
-
-    def __init__(self, number: int, known: list[int]) -> None:
-        allowed = " or ".join(map(str, known))
-        super().__init__(f"{INBOX.name}: the number {number} under {NAME!r} is not of the planner, allowed: {allowed}")
-        self.number, self.known = number, known
 
 
 @dataclass(frozen=True)
@@ -83,13 +70,10 @@ class PlanFile:
         self._files, self._path = files, f"{root}/{FOLDER}/{_FILE}"
 
     def read(self, number: int | None) -> tuple[Plan, Change | None] | None:
-        """What is in force, and what is about to be; None: there is no file.
+        """What is in force, and what is about to be; None: nobody knows.
 
         Args:
             number: the last one that `inbox` has; None: it has none.
-
-        Raises:
-            PlanUnknown: the number is not of the planner.
         """
         text = self._files.text_if_there(self._path)
         if text is None:
@@ -98,7 +82,8 @@ class PlanFile:
         plans = [Plan(**each) for each in known["plans"]]
         found = [each for each in plans if each.number == (NEVER if number is None else number)]
         if not found:
-            raise PlanUnknown(NEVER if number is None else number, [each.number for each in plans])
+            _LOG.warning("%s does not say what is planned: it is taken back, and planned anew", self._path)
+            return None
         change = None if known["change"] is None else Change(**known["change"])
         return found[-1], None if change is None or change.is_done(found[-1]) else change
 

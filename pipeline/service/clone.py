@@ -37,9 +37,9 @@ from state.units import Ms
 NOTE = "_clone.json"
 """The file of a copy that says of what it is one."""
 _LOOKS, _PAUSE_S, _ATTEMPTS = 200, 0.01, 3
-_FOLDERS = ("_clock", "_imports", "_sources", GUARD_TABLES)
-"""Folders beside the tables that belong to them: instants that were given, the notes of imports and sources, and tables
-that guards read."""
+_FOLDERS = ("_clock", "_imports", "_schedules", "_sources", GUARD_TABLES)
+"""Folders beside the tables that belong to them: instants that were given, the notes of imports and sources, how far
+schedules are planned, and tables that guards read."""
 _SINKS = "_sinks"
 _MOST = 10_000_000
 """Rows that this process may hold: a batch that was torn is finished here."""

@@ -151,7 +151,6 @@ TRIED: Mapping[str, Tests] = {
     "NoJava": "unit/jobs/test_cli.py::test_a_missing_or_old_java_is_one_clear_line",
     "NotedAhead": "unit/client/test_deadletters.py::"
     "test_letters_are_put_back_once_each_after_somebody_has_noted_the_right_number",
-    "PlanUnknown": "unit/planner/test_planner.py::test_a_number_of_somebody_else_is_refused_until_the_plan_is_given_up",
     "NotedByOthers": "unit/moving/test_places.py::test_a_number_of_somebody_else_does_not_move_an_import",
     "OutputFailed": "unit/jobs/test_surroundings.py::test_what_a_full_disk_did_not_take_is_printed_when_there_is_room",
     "PreparedFileGone": _VACUUM,
@@ -267,6 +266,8 @@ LINES: Mapping[str, Tests] = {
     "test_what_a_broker_refuses_for_good_is_listed_and_the_sink_goes_on",
     "the registry could not be read for sinks; it is tried again": _ITSELF,
     "what recurs could not be planned; it is tried again": _ITSELF,
+    "PATH does not say what is planned: it is taken back, and planned anew": "unit/planner/test_planner.py::"
+    "test_a_number_of_somebody_else_changes_nothing",
     "schedule NAME is not followed: ...": "unit/planner/test_planner.py::"
     "test_a_row_that_cannot_be_followed_stops_nobody_and_is_listed",
     "maintenance failed; it is tried again later": "unit/maintenance/test_upkeep.py::"

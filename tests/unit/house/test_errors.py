@@ -25,7 +25,6 @@ ARGUMENTS = {
     object: "kafka",
     tuple[int, int]: (3, 4),
     Sequence[str]: ("a", "b"),
-    list[int]: [3, 4],
     Path: Path("folder"),
     Exception: OSError(28, "no space"),
 }
