@@ -73,7 +73,8 @@ class Step:
     passes: int
 
 
-spans = st.one_of(st.integers(0, 2 * HOUR), st.sampled_from([HOUR // 2, 6 * HOUR, DAY, 3 * DAY]))
+spans = st.sampled_from([0, 20 * 60_000, HOUR // 2, HOUR, 5 * HOUR, 6 * HOUR, 6 * HOUR + 1, DAY, 3 * DAY])
+"""Often an instant is one at which something occurs."""
 steps = st.builds(
     Step,
     st.sampled_from([*NAMES, *NAMES, None]),

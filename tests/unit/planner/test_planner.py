@@ -139,7 +139,7 @@ def test_a_command_that_came_too_late_loses_and_repeats_nothing(
     assert came(stages) == Counter([*old, *new])
 
 
-def test_a_row_that_cannot_be_followed_stops_nobody_and_is_listed(stages: Stages) -> None:
+def test_a_row_that_cannot_be_followed_is_listed(stages: Stages) -> None:
     """Any writer may append, and makes mistakes."""
     set_schedule(stages.root, "good", "reminders", every_ms=HOUR, payload="good")
     rows: list[dict[str, Any]] = [
@@ -185,7 +185,7 @@ def test_what_is_not_known_any_more_is_taken_back_and_planned_anew(stages: Stage
     assert sorted(came(stages).values()) == [1, 1, 1]
 
 
-def test_a_number_of_somebody_else_changes_nothing(stages: Stages) -> None:
+def test_numbers_of_others_are_nothing(stages: Stages) -> None:
     """Who appends to `inbox` may note any number under any name; what is planned is taken back, and planned anew."""
     set_schedule(stages.root, "often", "reminders", cron="0 */2 * * *")
     stages.work()
