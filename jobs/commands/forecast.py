@@ -20,7 +20,7 @@ from pipeline.client.insight.forecasting import forecast
 from pipeline.config.errors import BadValue
 from pipeline.config.extras import need
 from pipeline.config.printed import printable
-from pipeline.config.spelling import iso_text, spell
+from pipeline.config.spelling import iso_text, late_text, spell
 
 _LINES, _PICTURES = 24, (".png", ".svg")
 _SPANS = tuple(
@@ -200,9 +200,4 @@ def _row(total: SubscriptionForecast, start: int, end: int) -> tuple[str, ...]:
     late = int(total.late_ms[start:end].max())
     sums = {name: f"{int(getattr(total, name)[start:end].sum()):,}" for name in ("due_count", "delivered", "expired")}
     begin, overdue = iso_text(int(total.minutes[start]))[:16], f"{int(total.overdue_at_end[end - 1]):,}"
-    return begin, *sums.values(), overdue, "-" if late < 0 else spelled(late)
-
-
-def spelled(late_ms: int) -> str:
-    """A lateness for people."""
-    return f"{late_ms} ms" if late_ms < UNITS_MS["s"] else spell(late_ms)
+    return begin, *sums.values(), overdue, "-" if late < 0 else late_text(late)

@@ -9,7 +9,7 @@ from pipeline.client.insight.standing import Standing
 from pipeline.client.tables.job import FRESH_MS
 from pipeline.config.paths import local_path
 from pipeline.config.printed import printable
-from pipeline.config.spelling import command_line, spell
+from pipeline.config.spelling import command_line, late_text, spell
 from pipeline.doctor.examine import Report
 from pipeline.doctor.look import Severity
 from pipeline.insight.overview import Overview, OverviewFollower
@@ -92,9 +92,9 @@ def _late(status: Overview) -> str:
     late = status.late
     if late.is_virtual:
         return "not told: by a virtual clock all that is due in a step comes at its end"
-    if late.p99_ms is None:
+    if late.p50_ms is None or late.p99_ms is None:
         return "nothing was delivered in the last hour"
-    return f"at most {late.p50_ms:,} ms (p50), {late.p99_ms:,} ms (p99), of {late.count:,} in the last hour"
+    return f"at most {late_text(late.p50_ms)} (p50), {late_text(late.p99_ms)} (p99), of {late.count:,} in the last hour"
 
 
 def _subscriptions(found: Sequence[Standing]) -> str:

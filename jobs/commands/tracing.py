@@ -5,10 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pipeline.client.insight.facts import PUT_OFF_FROM, Fact, Step
 from pipeline.client.insight.trace import MessageState, Trace
 from pipeline.config.printed import printable
-from pipeline.config.spelling import iso_text, spell
+from pipeline.config.spelling import iso_text, late_text, spell
 
-_SPELLED_MS = 10_000
-"""From here on nobody reads how late something was in milliseconds."""
 _NO_TIME = " " * len(iso_text(0))
 _CAUSES = {
     "due": "its time has come",
@@ -84,7 +82,7 @@ def step_words(what: str, details: Mapping[str, Fact]) -> str:  # noqa: PLR0911 
             return f"left out by dispatch: {_LEFT_OUT.get(str(details['reason']), details['reason'])}"
         case "published":
             late = details["late_ms"]
-            return "published, not noted yet when" if late is None else f"published, {_late(int(late))} late"
+            return "published, not noted yet when" if late is None else f"published, {late_text(int(late))} late"
         case "closed":
             return f"settled while it waited to come again ({details['cause']})"
         case "dead_letter":
@@ -124,8 +122,3 @@ def state_words(found: MessageState) -> str:
     due = "" if found.due is None else f", {'was' if found.state == 'cancelled' else 'is'} due {iso_text(found.due)}"
     again = f", redelivery {found.redelivery_count}" if found.redelivery_count else ""
     return f"{printable(found.subscription)}: {_STATES[found.state]}{due}{again}"
-
-
-def _late(ms: int) -> str:
-    """How late for people."""
-    return spell(ms) if ms >= _SPELLED_MS else f"{ms:,} ms"

@@ -29,7 +29,7 @@ from jobs.web.guard import HEADERS, Guard
 from jobs.web.screens import SCREENS, Answer, Screen, Site, foremost
 from pipeline.client.clock import clock_of
 from pipeline.config.printed import printable
-from pipeline.config.spelling import iso_text, spell
+from pipeline.config.spelling import iso_text, late_text, spell
 from pipeline.insight.overview import OverviewFollower
 from state import DelaylineError
 
@@ -71,7 +71,14 @@ def templates(base: str = "") -> Environment:
     """The templates, which escape all that they are given."""
     loader = FileSystemLoader(HERE / "templates")
     found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    found.filters |= {"time": iso_text, "spell": spell, "number": _number, "place": _place, "shown": printable}
+    found.filters |= {
+        "time": iso_text,
+        "spell": spell,
+        "late": late_text,
+        "number": _number,
+        "place": _place,
+        "shown": printable,
+    }
     found.globals |= {
         "url": lambda path, /, **query: url(base, path, **query),
         "due_chart": due_chart,

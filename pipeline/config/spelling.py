@@ -12,6 +12,7 @@ _SHOWN = 300
 """Characters of a value."""
 _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
 _LONGEST_MS = 100_000_000 * _UNITS_MS["d"]
+_PRECISE_MS = 10_000
 
 
 def shown(value: object) -> str:
@@ -45,6 +46,11 @@ def spell(ms: int) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return " ".join(parts[:2]) or "0s"
+
+
+def late_text(ms: int) -> str:
+    """How late something was, for people: to the millisecond below ten seconds."""
+    return f"{ms:,} ms" if ms < _PRECISE_MS else spell(ms)
 
 
 def aside_ms(field: str, *numbers: object) -> str:
