@@ -18,6 +18,7 @@ from pipeline.client.client import Client
 from pipeline.client.create import create_all
 from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from schemas import TABLES
 from tests.support import jobs
 from tests.support.jobs import Process, delivered, said
 from tests.support.matrix import lines, python_of
@@ -75,9 +76,16 @@ def until_running(job: Process, folder: Path) -> None:
 
 
 def maintained_and_healthy(python: Path, root: Path) -> None:
-    """A round of maintenance ends well, and the doctor finds nothing."""
+    """A round of maintenance ends well, the doctor finds nothing, and every table is one that all engines read."""
     done(str(python), "-m", "jobs.maintain", "--warehouse", str(root))
     done(*command(python, "doctor", "-w", str(root)))
+    for table in TABLES:
+        opened = DeltaTable(str(root / table.name))
+        protocol = opened.protocol()
+        assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2), table.name
+        assert not protocol.reader_features, table.name
+        assert not protocol.writer_features, table.name
+        assert opened.to_pyarrow_table().num_rows == opened.count(), table.name
 
 
 def test_a_warehouse_goes_from_line_to_line_with_messages_that_wait(tmp_path: Path) -> None:
