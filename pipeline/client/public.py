@@ -112,6 +112,7 @@ __all__ = [
 
 _HOMES = {
     "..subscriptions.policies": "Policies TopicPolicies",
+    "..subscriptions.schedules": "Schedule",
     ".choices": (
         "BatchingType CompressionType ConsumerBatchReceivePolicy ConsumerDeadLetterPolicy "
         "ConsumerKeySharedPolicy ConsumerType InitialPosition KeySharedMode PartitionsRoutingMode "
@@ -129,7 +130,7 @@ _HOMES = {
         "AlreadyClosed ClientError CommandNotFound ConnectError ConsumerBusy "
         "CumulativeAcknowledgementNotAllowedError DelaylineError InvalidConfiguration InvalidMessage "
         "InvalidTopicName InvalidUrl MemoryBufferIsFull MessageTooBig OperationNotSupported ProducerBusy "
-        "ProducerQueueIsFull PulsarException Result SubscriptionNotFound Timeout TopicNotFound"
+        "ProducerQueueIsFull PulsarException Result ScheduleNotFound SubscriptionNotFound Timeout TopicNotFound"
     ),
     ".insight.departures": "Outage Pause Rate",
     ".insight.facts": "Step",
@@ -142,6 +143,9 @@ _HOMES = {
     ".message": "Message MessageId",
     ".producing.inbox": "OutgoingMessage send",
     ".producing.producer": "Producer",
+    ".subscribing.schedules": (
+        "ScheduleState delete_schedule pause_schedule resume_schedule run_schedule_now schedules set_schedule"
+    ),
     ".subscribing.subscriptions": "Subscription set_policies subscribe subscriptions unsubscribe",
     ".subscribing.topics": "create_partitioned_topic",
     ".tables.deliveries": "Deliveries Delivery",
