@@ -31,7 +31,7 @@ print("stopped")
 """
 
 
-def stopped(folder: Path, turns: int = 6, pause: float = 0.35, **settings: str) -> subprocess.CompletedProcess[str]:
+def stopped(folder: Path, turns: int = 4, pause: float = 0.4, **settings: str) -> subprocess.CompletedProcess[str]:
     """Stop a stream at several moments of its life."""
     program = PROGRAM.format(settings=settings, turns=turns, pause=pause)
     words, environment = [sys.executable, "-c", program], {**os.environ, "PYTHONPATH": str(ROOT)}
