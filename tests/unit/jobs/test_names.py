@@ -18,7 +18,7 @@ from tests.support.client import new_warehouse
 from tests.support.invoked import commands, invoke, output, run
 from tests.support.modules import ROOT
 
-MAKING = {"send", "subscribe", "import pulsar"}
+MAKING = {"send", "subscribe", "import pulsar", "schedule set"}
 """Commands whose topic need not be there: they say so when it is new."""
 MORE: dict[str, list[str]] = {
     "dead-letters put-back": [],
