@@ -117,10 +117,11 @@ class Window:
             spread_ms: they are spread over so long a time behind the opening, or over the opening if that is shorter.
             bits: those of the widest bucket that they are released by (`tick_bits`).
         """
-        moved = times.copy()
-        for number in np.unique(times // _BLOCK_MS).tolist():
-            here = np.flatnonzero(times // _BLOCK_MS == number)
-            found, at = _block(self, zone, number), times[here]
+        moved, blocks = times.copy(), times // _BLOCK_MS
+        alone = len(times) > 0 and blocks.min() == blocks.max()
+        for number in blocks[:1].tolist() if alone else np.unique(blocks).tolist():
+            here = np.arange(len(times)) if alone else np.flatnonzero(blocks == number)
+            found, at = _block(self, zone, number), times if alone else times[here]
             lasts = np.maximum(trim_down(found.closes - 1, bits), found.opens)
             behind = np.searchsorted(found.opens, at, side="right")
             inside = (behind > 0) & (at <= lasts[np.maximum(behind - 1, 0)]) if len(lasts) else np.zeros(len(at), bool)

@@ -124,7 +124,8 @@ def numbered(inbox: Gathered, terms: Terms) -> pa.Table:
     """Small columns of rows of the inbox, in the order of arrival, with `ROW` and the zones of recipients."""
     rows = inbox.rows.append_column(ROW, pa.array(np.arange(inbox.rows.num_rows)))
     for name, here in recipients(rows, terms).items():
-        rows = rows.append_column(ZONE + name, _placed(inbox.texts.values(here, name), here, rows.num_rows))
+        zones = _placed(inbox.texts.values(here, name), here, rows.num_rows)
+        rows = rows.append_column(ZONE + name, zones.combine_chunks().dictionary_encode())
     return rows
 
 

@@ -21,7 +21,6 @@ from schemas import INBOX, Table
 
 TEXTS = ("message_key", "properties", "producer_name", "payload")
 """The columns of a message that may be large."""
-_BYTES = pa.map_(pa.binary(), pa.binary())
 _PIECE_BYTES = 128 << 20
 """Of the texts that are written to one file."""
 
@@ -68,13 +67,12 @@ class Texts:
 
     def values(self, rows: IntArray, name: str) -> pa.ChunkedArray:
         """For some rows, ascending, the text that their properties have under a name, as bytes; NULL: there is none."""
-        key, properties = pa.scalar(name.encode(), pa.binary()), "properties"
+        properties = "properties"
         held = None if self.held is None else self.held.select([properties])
         whole = held is not None and len(rows) == held.num_rows
         pieces = self._read(rows, [properties]) if held is None else [held if whole else held.take(pa.array(rows))]
         maps = (chunk for piece in pieces for chunk in piece.column(properties).chunks)
-        found = [pc.map_lookup(each.cast(_BYTES), key, "first") for each in maps]
-        return pa.chunked_array(found, pa.binary())
+        return pa.chunked_array([_first_items(each, name) for each in maps], pa.binary())
 
     def _read(self, wanted: IntArray, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Columns of some rows, ascending, from their files."""
@@ -163,6 +161,19 @@ class _Gathering:
         places = () if held is not None else tuple(self._places)
         texts = Texts(self._table, np.concatenate(self._sizes), held, places)
         return Gathered(pa.concat_tables(self._small).combine_chunks(), texts)
+
+
+def _first_items(maps: pa.MapArray, name: str) -> pa.Array:
+    """What each map has first under a name, as bytes. Arrow's own look-up takes many times as long."""
+    offsets = maps.offsets.to_numpy()
+    hits = np.flatnonzero(pc.fill_null(pc.equal(maps.keys, name), fill_value=False).to_numpy(zero_copy_only=False))
+    hits = hits[(hits >= offsets[0]) & (hits < offsets[-1])]
+    rows = np.searchsorted(offsets, hits, side="right") - 1
+    first = np.diff(rows, prepend=-1) != 0
+    items = np.full(len(maps), -1)
+    items[rows[first]] = hits[first]
+    items[~maps.is_valid().to_numpy(zero_copy_only=False)] = -1
+    return maps.items.cast(pa.binary()).take(pa.array(items, mask=items < 0))
 
 
 def cuts(texts: IntArray, most_rows: int) -> Iterator[tuple[int, int]]:

@@ -130,7 +130,7 @@ def _own(text: str, name: str) -> str:
 
 def _coded(zones: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
     whole = zones.combine_chunks() if isinstance(zones, pa.ChunkedArray) else zones
-    return whole.cast(pa.binary()).dictionary_encode()
+    return whole if pa.types.is_dictionary(whole.type) else whole.cast(pa.binary()).dictionary_encode()
 
 
 def _by_zone(zones: pa.Array | pa.ChunkedArray) -> list[tuple[ZoneInfo | None, IntArray]]:

@@ -45,9 +45,14 @@ def _ceil(rows: pa.Table, column: str) -> pa.ChunkedArray:
     return pc.if_else(pc.is_valid(times), pa.array(micros // 1_000 + (micros % 1_000 > 0), _LONG), _NO_TIME)
 
 
+def _is_stated(terms: Terms, *names: str) -> bool:
+    """Whether a topic has one of some policies; what nobody asks for shall cost nothing."""
+    return any(getattr(each, name) is not None for each in terms.topics.policies.values() for name in names)
+
+
 def _policy(rows: pa.Table, terms: Terms, name: str) -> pa.Array:
     """What the policy of a name says to the topic of each row; NULL where there is none. Asked once for each topic."""
-    if all(getattr(each, name) is None for each in terms.topics.policies.values()):
+    if not _is_stated(terms, name):
         return pa.nulls(rows.num_rows, _LONG)
     coded = _coded(rows)
     names = (
@@ -63,7 +68,7 @@ def _asked(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
     allowed = pc.and_(pc.greater_equal(after, 0), pc.less_equal(after, LAST_INSTANT_MS))
     ends = pc.add(rows.column("published_ms"), pc.if_else(allowed, after, _NO_TIME))
     asked = pc.coalesce(_ceil(rows, "deliver_at"), ends)
-    if not terms.topics.policies:
+    if not _is_stated(terms, _FIXED):
         return asked
     return pc.if_else(pc.is_null(_policy(rows, terms, _FIXED)), asked, _NO_TIME)
 
@@ -71,7 +76,7 @@ def _asked(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
 def _planned(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
     """Not before the topic allows it, and no more precise than it asks for."""
     asked, published = rows.column("asked_ms"), rows.column("published_ms")
-    if not terms.topics.policies:
+    if not _is_stated(terms, "floor_ms", _PROPORTIONAL):
         return asked
     deliver = pc.max_element_wise(asked, pc.add(published, _policy(rows, terms, "floor_ms")))
     trimmed = pc.is_valid(_policy(rows, terms, _PROPORTIONAL))
@@ -94,10 +99,14 @@ def windowed(rows: pa.Table, terms: Terms) -> Iterator[tuple[str, TopicWindow, I
             yield topic, opening, np.flatnonzero(indices == number)
 
 
+def _asks_recipients(terms: Terms) -> bool:
+    return any(each.zone.property is not None for each in terms.topics.windows)
+
+
 def recipients(rows: pa.Table, terms: Terms) -> dict[str, IntArray]:
     """The properties that have zones of recipients, with the numbers of the rows of whose topics that is so."""
     found: dict[str, list[IntArray]] = {}
-    for _, opening, here in windowed(rows, terms):
+    for _, opening, here in windowed(rows, terms) if _asks_recipients(terms) else ():
         if opening.zone.property is not None:
             found.setdefault(opening.zone.property, []).append(here)
     return {name: np.sort(np.concatenate(each)) for name, each in found.items()}
@@ -123,7 +132,7 @@ def _deliver(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
 def unknown_zones(rows: pa.Table, terms: Terms) -> pa.Array:
     """Which rows name a recipient's zone that is none."""
     unknown = np.zeros(rows.num_rows, np.bool_)
-    if any(each.zone.property is not None for each in terms.topics.windows):
+    if _asks_recipients(terms):
         for _, opening, here in windowed(rows, terms):
             zones = _zones(rows, opening, here)
             if zones is not None:
@@ -170,7 +179,7 @@ def _delay(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
     """From publication to the time that was asked for; nothing is asked of a topic with a fixed delay."""
     published, asked = rows.column("published_ms"), rows.column("asked_ms")
     after = rows.column("deliver_after_ms")
-    if terms.topics.policies:
+    if _is_stated(terms, _FIXED):
         after = pc.if_else(pc.is_null(_policy(rows, terms, _FIXED)), after, _NO_TIME)
     return pc.coalesce(after, pc.subtract(pc.max_element_wise(published, asked), published))
 
