@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pipeline.client.commanding.commands import cancel, release_now, reschedule, shift, undo
 from pipeline.client.insight.trace import trace
@@ -26,7 +27,8 @@ from tests.support.stream import (
     same,
     subscribe,
 )
-from tests.support.worlds import Play
+from tests.support.stream import play as play_on_spark
+from tests.support.worlds import Play, play_here
 
 # A Wednesday, 05:33:20 in Rome, 12:33:20 in Tokyo and 23:33:20 of Tuesday in New York; behind any wall clock.
 T0 = 2_000_000_000_000
@@ -181,6 +183,33 @@ def test_commands_obey_the_window(play: Play) -> None:
     assert release_now(world.warehouse.root, "t", key="released").command_id is None
     (told,) = trace(world.warehouse.root, "t", key="rescheduled")
     assert told.sent.put_off_from is None
+
+
+def test_spark_lets_the_same_messages_come_at_the_same_times(spark: SparkSession, folder: str) -> None:
+    """Rows lie in files of several commits; each keeps its place in the spread, whoever works on the batch."""
+    zones = ("Europe/Rome", "America/New_York", "Mars/Olympus", None)
+    steps: list[Step] = [
+        subscribe("t", "s"),
+        window(window_spread_ms=600 * SECOND),
+        *(
+            step
+            for part in range(3)
+            for step in (
+                append(*(to(zones[n % 4]) | {"message_key": f"{part} {n}"} for n in range(9))),
+                check(lambda world: world.produce()),
+            )
+        ),
+        advance(T0),
+    ]
+
+    def due(world: World) -> dict[str, tuple[float, bool]]:
+        rows = world.rows(MESSAGES)
+        return {row["message_key"]: (row["due_time"].timestamp(), row["put_off_from"] is None) for row in rows}
+
+    by_spark, here = due(play_on_spark(spark, folder, steps, Settings(driver_rows=0))), due(play_here(steps))
+    assert len(by_spark) == 27
+    assert len(set(by_spark.values())) == 27
+    assert by_spark == here
 
 
 def test_a_repetition_with_other_rules_of_zones_loses_nothing(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
