@@ -96,10 +96,14 @@ class Schedule:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed, but for what never comes: to know that may take a second."""
-        check_text("name", self.name)
+        for name in ("name", "topic", "zone", "on_day_off", "catch_up", "payload"):
+            check_kind(name, getattr(self, name), str, "a text")
+        for name in ("name", "topic", "zone", "cron", "rrule", "on_day_off", "on_gap", "on_fold", "catch_up"):
+            check_text(name, getattr(self, name))
+        check_kind("paused", self.paused, bool, "true, false")
+        check_kind("catch_up_within_ms", self.catch_up_within_ms, int, "a whole number")
         if not self.name.strip() or len(self.name) > MOST_NAME:
             raise BadValue("name", self.name, f"a name of at most {MOST_NAME} characters")
-        check_text("topic", self.topic)
         if not plain_topic(self.topic).strip():
             raise BadValue("topic", self.topic, "a name")
         object.__setattr__(self, "topic", plain_topic(self.topic))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, TypedDict, Unpack
@@ -106,14 +106,18 @@ def set_schedule(root: str, name: str, topic: str, **how: Unpack[HowScheduled]) 
     """
     refuse({}, how, HowScheduled.__optional_keys__)
     row: dict[str, Any] = {**how, "name": name, "topic": topic}
-    check_kind("name", name, str, "a name")
+    _check_name(name)
     for each in ("start", "until"):
         check_kind(each, row.get(each), (datetime, type(None)), "a time with its time zone")
         if row.get(each) is not None and row[each].tzinfo is None:
             raise BadValue(each, row[each].isoformat(), "a time with its time zone")
     if row.get("start") is None and (row.get("rrule") is not None or row.get("limit") is not None):
         row["start"] = clock_of(root).wall_time().replace(microsecond=0)
-    row["days_off"] = " ".join(row.get("days_off") or ())
+    days = row.get("days_off") or ()
+    if not isinstance(days, list | tuple) or not all(isinstance(each, str) for each in days):
+        raise BadValue("days_off", days, "a list of days as 2026-12-25")
+    row["days_off"] = " ".join(days)
+    check_kind("properties", row.get("properties"), (Mapping, type(None)), "texts by name")
     made = Schedule.of_row(row)
     made.check_comes()
     _replace(root, name, lambda _: made)
@@ -140,6 +144,7 @@ def schedule(root: str, name: str) -> Schedule:
         BadValue: it cannot be followed.
         NoWarehouse: the folder lacks the table.
     """
+    _check_name(name)
     return _of_rows(name, query(_NAMED.format(name=quoted(name)), schedules=open_table(root, SCHEDULES)))
 
 
@@ -273,6 +278,11 @@ def _of_rows(name: str, held: list[dict[str, Any]]) -> Schedule:
     return Schedule.of_row(held[0])
 
 
+def _check_name(name: str) -> None:
+    check_kind("name", name, str, "a name")
+    check_text("name", name)
+
+
 def _changed(root: str, name: str, **columns: Any) -> Schedule:  # noqa: ANN401 - columns of a schedule
     made = list[Schedule]()
 
@@ -286,7 +296,7 @@ def _changed(root: str, name: str, **columns: Any) -> Schedule:  # noqa: ANN401 
 
 def _replace(root: str, name: str, decide: Callable[[list[dict[str, Any]]], Schedule | None]) -> None:
     """Put a row in the place of those that have a name, or none, by one commit in which nobody else changed them."""
-    check_text("name", name)
+    _check_name(name)
     mine = f"name = {quoted(name)}"
 
     def write(opened: DeltaTable) -> None:
