@@ -23,6 +23,7 @@ MAKING = {"init", "replay"}
 SAID = {
     "topic": "t", "subscription": "s", "to": "tomorrow", "span": "1h", "command_id": "c", "stage": "all", "out": "f",
     "service": "pulsar://h", "admin": "http://h", "names": "paused", "payload": "x", "key": "k", "target": "t2",
+    "name": "a",
 }  # fmt: skip
 """What commands must be told."""
 NEED_A_KEY = {"cancel", "reschedule", "shift", "release", "trace"}
