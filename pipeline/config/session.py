@@ -25,6 +25,7 @@ from pipeline.config.sparkversion import (
     check_versions,
     hadoop,
     hadoop_aws,
+    hadoop_there,
     spark_line,
 )
 
@@ -278,6 +279,8 @@ _OF_A_PROGRAM = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spa
 def program_session(app: str, *paths: str, extra: Mapping[str, str] | None = None) -> SparkSession:
     """The session of a program that reads and writes the tables, on this machine; or the one that it has already.
 
+    That one has its JARs. A Spark that brings no Hadoop of its own is a platform's, which reaches its store by itself.
+
     Args:
         app: the application's name.
         paths: what it will read and write. In S3 that takes another JAR, which is large, and settings.
@@ -290,7 +293,10 @@ def program_session(app: str, *paths: str, extra: Mapping[str, str] | None = Non
     plain = pyspark.sql.SparkSession.builder.appName(app)
     for key, value in settings.items():
         plain = plain.config(key, value)
-    return deltaspark.configure_spark_with_delta_pip(plain, extra_packages=_connectors(paths)).getOrCreate()
+    if pyspark.sql.SparkSession.getActiveSession() is None:
+        wanted = _connectors(paths) if hadoop_there() else []
+        plain = deltaspark.configure_spark_with_delta_pip(plain, extra_packages=wanted)
+    return plain.getOrCreate()
 
 
 def _connectors(paths: Sequence[str]) -> list[str]:

@@ -17,6 +17,8 @@ from pipeline.config.lazyspark import pyspark
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _FILE_MANAGER = "FileSystemBasedCheckpointFileManager"
 _NUMBERS = re.compile(r"\d+")
+_HADOOP = "hadoop-client-api-"
+"""How the file begins whose name says which Hadoop it is."""
 Version = tuple[int, ...]
 
 
@@ -142,16 +144,24 @@ def hadoop() -> str:
     Raises:
         WrongVersion: it brings none. A Spark without Hadoop is started by spark-submit.
     """
-    jars = Path(str(pyspark.__file__)).parent / "jars"
-    found = next((path.stem.rpartition("-")[2] for path in jars.glob("hadoop-client-api-*.jar")), None)
+    found = hadoop_there()
     if found is None:
         raise WrongVersion("Hadoop", None, "a pyspark that brings it; start by spark-submit otherwise")
     return found
 
 
+def hadoop_there() -> str | None:
+    """The version of the Hadoop that lies beside pyspark; None: none does, as on a platform with a Spark of its own."""
+    jars = Path(str(pyspark.__file__)).parent / "jars"
+    return next((path.stem.removeprefix(_HADOOP) for path in jars.glob(f"{_HADOOP}*.jar")), None)
+
+
 def hadoop_aws(version: str) -> str:
-    """Hadoop's connector for S3, as Maven names it: it works with one version of Hadoop only."""
-    return f"org.apache.hadoop:hadoop-aws:{version}"
+    """Hadoop's connector for S3, as Maven names it: it works with one version of Hadoop only.
+
+    Builds of platforms, as `3.4.1-amzn-3`, are not in Maven; the release that they are made from is.
+    """
+    return f"org.apache.hadoop:hadoop-aws:{_text(version_of(version))}"
 
 
 def kafka_connector() -> str:

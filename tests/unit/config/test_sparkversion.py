@@ -96,6 +96,18 @@ def test_the_connector_for_s3_goes_with_the_hadoop_that_spark_brings(there: Simp
     assert hadoop_aws(hadoop()) == "org.apache.hadoop:hadoop-aws:3.4.2"
 
 
+def test_a_build_of_a_platform_has_the_connector_of_the_release_that_it_is_made_from(there: SimpleNamespace) -> None:
+    """Maven has no build of Amazon's, so a hint or a download by its name would lead nowhere."""
+    jars = Path(there.__file__).parent / "jars"
+    jars.mkdir()
+    (jars / "hadoop-client-api-3.4.1-amzn-3.jar").touch()
+    assert hadoop() == "3.4.1-amzn-3"
+    assert hadoop_aws(hadoop()) == "org.apache.hadoop:hadoop-aws:3.4.1"
+    with pytest.raises(WrongVersion) as refused:
+        check_store_of(hadoop(), "s3://bucket/warehouse")
+    assert refused.value.value == "3.4.1-amzn-3"
+
+
 def test_a_warehouse_in_s3_is_refused_where_the_connector_would_replace_commits() -> None:
     """Before half a gigabyte of it is downloaded. Spark 4.0 brings Hadoop 3.4.1."""
     with pytest.raises(WrongVersion) as refused:
