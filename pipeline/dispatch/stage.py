@@ -51,6 +51,7 @@ from pipeline.storage.arrays import longs
 from pipeline.subscriptions.guards import FOLDER as GUARD_FOLDER
 from pipeline.subscriptions.guards import GuardStates
 from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.lines import NO_POLICIES, Topics
 from pipeline.subscriptions.markers import PresentIncarnations
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.registry import Registry
@@ -94,8 +95,9 @@ class BatchResult:
 class BatchInputs:
     """By what a batch is decided: who listens, what is closed, what is withdrawn, how much may be taken of whom.
 
-    `shapings` are the policies by which messages are left out, at version `registry`. A batch that is repeated has
-    none: what was left out by them is among what is withdrawn. `priorities` are those of the version that decides.
+    `shapings` are the policies by which messages are left out, at version `registry`, and `topics` those of topics. A
+    batch that is repeated has none: what was left out by them is among what is withdrawn. `priorities` are those of the
+    version that decides.
     """
 
     lives: Mapping[Name, int]
@@ -105,6 +107,7 @@ class BatchInputs:
     shapings: Mapping[Name, Policies] = field(default_factory=dict)
     registry: int = -1
     priorities: Priorities = field(default_factory=dict)
+    topics: Topics = NO_POLICIES
 
     def holding(self, name: Name) -> BatchInputs:
         """The inputs when nothing of a subscription may be taken but what has expired."""
@@ -224,8 +227,9 @@ class Dispatch:
         failing = self._guards.failing(shapings, now)
         self._pacing.follow(shapings, waiting, now, failing)
         allowed = allowances(shapings, waiting, present, most, self._pacing, now, self._ahead, failing)
-        order = priorities_of(shapings)
-        return BatchInputs(present, Closed(self._closed), self._withdrawn.look(), allowed, shapings, registry, order)
+        withdrawn, order = self._withdrawn.look(), priorities_of(shapings)
+        decided = allowed, shapings, registry, order, registered.topics
+        return BatchInputs(present, Closed(self._closed), withdrawn, *decided)
 
     def _repeated(self, plan: Plan, owner: str, batch_id: int) -> BatchInputs:
         """By what a batch was decided that is repeated: it leaves out what it said before."""
@@ -333,7 +337,7 @@ class Dispatch:
         before, gone = gone.filter(is_undecided), gone.filter(pc.invert(is_undecided))
         released = ms(Us(int(longs(left, "released_at").max(initial=0))))
         now = self._now(batch_id, released)
-        left, late = expiry.split_expired(left, expired_until(inputs.shapings, now), look_up)
+        left, late = expiry.split_expired(left, expired_until(inputs.shapings, now), look_up, inputs.topics)
         guarded = {name: each for name, each in inputs.shapings.items() if each.guard is not None}
         left, unmet, undecided, postponed = self._guards.split_by_guard(left, guarded, inputs.registry, look_up, now)
         pieces = [gone, *(at_time(each, now) for each in (late, unmet))]

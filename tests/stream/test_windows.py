@@ -13,7 +13,7 @@ from pipeline.client.insight.trace import trace
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.config.settings import Settings
 from pipeline.subscriptions.windows import TopicWindow
-from schemas import DELIVERIES, MESSAGES
+from schemas import DELIVERIES, MESSAGES, REJECTED_DISPATCH
 from tests.support.consuming import acknowledging, says
 from tests.support.stream import (
     Step,
@@ -144,6 +144,34 @@ def test_what_fails_in_the_evening_comes_again_in_the_morning(play: Play) -> Non
     )
     again = late + SECOND + 60 * SECOND
     assert came(world) == {"Europe/Rome": [late, ROME + DAY], "America/New_York": [late, again]}
+    world.sound()
+
+
+def test_what_waits_for_an_opening_does_not_expire(play: Play) -> None:
+    """A time to live counts from the time at which it comes, also of what failed; then it does count."""
+    late = ROME + 12 * HOUR - SECOND
+    paused = check(lambda world: same(set_policy(world.warehouse.root, "t", "s", paused=True), wanted=True))
+    world = play(
+        [
+            acknowledging("t", "s", ttl_ms=HOUR),
+            window(window_zone="Europe/Rome"),
+            append(*(message(each, deliver_at=late) for each in ("a", "b"))),
+            advance(T0),
+            advance(late),
+            says("nack", "a", "b", after_ms=60 * SECOND),
+            advance(late + SECOND),
+            append(message("at night")),
+            advance(late + HOUR),
+            advance(ROME + DAY),
+            says("nack", "a", after_ms=60 * SECOND),
+            advance(ROME + DAY + SECOND),
+            paused,
+            advance(ROME + DAY + 2 * HOUR),
+        ]
+    )
+    assert came(world) == {"a": [late, ROME + DAY], "b": [late, ROME + DAY], "at night": [ROME + DAY]}
+    (gone,) = world.rows(REJECTED_DISPATCH)
+    assert (gone["reason"], gone["redelivery_count"]) == ("expired", 2)
     world.sound()
 
 

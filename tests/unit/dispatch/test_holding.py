@@ -26,7 +26,8 @@ from pipeline.dispatch.core.holding import (
 )
 from pipeline.dispatch.core.shaping import Pacing, allowances, is_open
 from pipeline.storage.arrays import arrow_schema
-from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.lines import Topics
+from pipeline.subscriptions.policies import Policies, TopicPolicies
 from pipeline.subscriptions.rates import QUANTUM_MS
 from schemas import REDELIVERY
 from state.units import EPOCH, Ms
@@ -251,6 +252,22 @@ def test_what_failed_expires_by_the_due_time_of_its_message_and_what_was_moved_b
     )
     assert {each[1] for each in positions(left)} == {"other"}
     assert {each[1] for each in positions(gone)} == {"s"}
+
+
+def test_what_failed_expires_by_its_own_due_time_where_the_topic_has_a_window() -> None:
+    """It may have waited for an opening for longer than it lives; the message is not asked for."""
+    topics = Topics({"t": TopicPolicies(window="08:00-20:00"), "u": TopicPolicies(ttl_ms=1_000)})
+    asked = list[str]()
+
+    def look_up(runs: pa.Table) -> list[pa.Table]:
+        asked.extend(runs.column("topic").to_pylist())
+        return []
+
+    runs = pa.concat_tables([failed(4), failed(4, topic="u")])
+    for until, names in ((50_000, {"t", "u"}), (100_000, set())):
+        left, _ = expiry.split_expired(runs, dict.fromkeys(NAMES, until), look_up, topics)
+        assert set(left.column("topic").to_pylist()) == names
+    assert set(asked) == {"u"}
 
 
 def test_what_is_guarded_is_taken_shortly_before_it_is_due_unless_its_guard_fails() -> None:
