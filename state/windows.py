@@ -106,9 +106,9 @@ class Window:
     def put_off(self, times: IntArray, zone: tzinfo, hashes: IntArray, spread_ms: int = 0, bits: int = 0) -> IntArray:
         """Due times that are inside as they are, the others moved to the next opening. O(n log n).
 
-        A release comes at the end of a bucket. So a time whose bucket ends when the window has closed is moved, too; of
-        an opening that is shorter than a bucket only its first instant counts as inside. What lies too far ahead for
-        there to be another opening before the year 10000 stays.
+        A release comes at the end of a bucket. So a time whose bucket ends when the window has closed is moved, too. In
+        an opening that is shorter than a bucket none is: what is due there may come when it has closed. What lies too
+        far ahead for there to be another opening before the year 10000 stays.
 
         Args:
             times: when messages would come, ms UTC, 0 to `MAX_TIME`.
@@ -122,7 +122,8 @@ class Window:
         for number in blocks[:1].tolist() if alone else np.unique(blocks).tolist():
             here = np.arange(len(times)) if alone else np.flatnonzero(blocks == number)
             found, at = _block(self, zone, number), times if alone else times[here]
-            lasts = np.maximum(trim_down(found.closes - 1, bits), found.opens)
+            short = found.closes - found.opens < 1 << bits
+            lasts = np.where(short, found.closes - 1, trim_down(found.closes - 1, bits))
             behind = np.searchsorted(found.opens, at, side="right")
             inside = (behind > 0) & (at <= lasts[np.maximum(behind - 1, 0)]) if len(lasts) else np.zeros(len(at), bool)
             out = ~inside & (behind < len(found.opens))

@@ -128,6 +128,16 @@ def test_what_a_tick_would_lead_out_of_the_window_waits_for_the_next_one() -> No
     assert put_off("08:00-20:00", "2026-07-02T17:59:59") == ["2026-07-02T17:59:59"]
 
 
+def test_a_tick_that_is_longer_than_an_opening_moves_nothing_that_is_due_inside() -> None:
+    """A tick of a day has buckets of 18.6 h, some of which end inside; what waits is spread as without it."""
+    inside = [f"2026-07-{day:02}T{hour:02}:30:00" for day in range(1, 10) for hour in (6, 12, 17)]
+    assert put_off("08:00-20:00", *inside, bits=26) == inside
+    night, hashes = np.full(100, ms("2026-07-01T23:00")), place_hashes(np.zeros(100, np.int64), np.arange(100))
+    spread = [Window.of_text("08:00-20:00").put_off(night, ROME, hashes, HOUR, bits).tolist() for bits in (0, 26)]
+    assert spread[0] == spread[1]
+    assert len(set(spread[0])) == len(night)
+
+
 def test_the_last_days_of_the_calendar_are_no_error() -> None:
     """A clock in Kiritimati shows the year 10000 then."""
     zone, times = ZoneInfo("Pacific/Kiritimati"), np.array([0, MAX_TIME - 8 * DAY, MAX_TIME])
