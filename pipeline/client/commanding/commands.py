@@ -348,8 +348,6 @@ def _move(
     named, openings = list[Named](), Openings(root)
     for each in _chosen(root, topic, subscription, how):
         due = openings.of(each, then(each.due))
-        # What is to come now, and may not, comes no later for it.
-        due = np.minimum(due, each.due) if kind == RELEASE else due
         other = due != each.due
         if other.any():
             named.append((each.where(other), due[other]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -9,17 +10,21 @@ import pyarrow as pa
 
 from pipeline.client.clock import clock_of
 from pipeline.client.commanding.inforce import Chosen
-from pipeline.client.subscribing.policysetting import topic_policies
-from pipeline.client.subscribing.subscriptions import subscriptions
+from pipeline.client.subscribing.lives import lives
+from pipeline.client.subscribing.policysetting import topics
+from pipeline.client.tables.relations import longs_table, relation
 from pipeline.delta.deltars import arrow_of, open_table, quoted
 from pipeline.storage.arrays import IntArray, longs
+from pipeline.subscriptions.incarnations import Incarnation, Name
+from pipeline.subscriptions.lines import Topics
 from schemas import MESSAGES
 from state import tick_bits
 from state.windows import place_hashes
 
 _ZONES = """
-    SELECT ledger_id, entry_id, properties[{name}] AS zone FROM messages
-    WHERE topic = {topic} AND ledger_id BETWEEN {first} AND {last} AND properties[{name}] IS NOT NULL
+    SELECT m.ledger_id, m.entry_id, m.properties[{name}] AS zone
+    FROM messages m JOIN ({chosen}) w ON m.ledger_id = w.ledger_id AND m.entry_id = w.entry_id
+    WHERE m.topic = {topic} AND m.ledger_id BETWEEN {first} AND {last}
 """
 
 
@@ -27,11 +32,13 @@ class Openings:
     """Moves what a command gives to a time at which the window of its topic is open."""
 
     def __init__(self, root: str) -> None:
-        """Nothing is read before a topic with a window is met."""
+        """The registry is read once, and nothing else before a topic with a window is met."""
         self._root, self._now = root, clock_of(root).wall()
 
     def of(self, chosen: Chosen, due: IntArray) -> IntArray:
         """When positions are due, ms UTC; what lies in the past would come now.
+
+        What is to come earlier than it was, or as it was, comes no later for it.
 
         Args:
             chosen: the positions, of one subscription.
@@ -40,25 +47,36 @@ class Openings:
         Raises:
             NoWarehouse: the folder lacks a table.
         """
-        opening = topic_policies(self._root, chosen.of.topic).opening
+        opening = self._topics.of(chosen.of.topic).opening
         if opening is None or not len(due):
             return due
         zones = None if opening.zone.property is None else self._zones(chosen, opening.zone.property)
-        bits = tick_bits(self._ticks.get((chosen.of.topic, chosen.of.subscription), 1))
         comes = np.maximum(due, self._now)
-        then = opening.put_off(comes, place_hashes(chosen.ledgers, chosen.entries), bits, zones)
-        return np.where(then > comes, then, due)
+        then = opening.put_off(comes, place_hashes(chosen.ledgers, chosen.entries), self._bits(chosen), zones)
+        then = np.where(then > comes, then, due)
+        return np.where(due <= chosen.due, np.minimum(then, chosen.due), then)
 
     @cached_property
-    def _ticks(self) -> dict[tuple[str, str], int]:
-        return {each.named: each.tick_ms for each in subscriptions(self._root)}
+    def _topics(self) -> Topics:
+        return topics(self._root)
+
+    @cached_property
+    def _lives(self) -> Mapping[Name, Incarnation]:
+        return lives(self._root)
+
+    def _bits(self, chosen: Chosen) -> int:
+        """Of the tick of a subscription, which is the one that its life began with, whatever the registry says now."""
+        life = self._lives.get((chosen.of.topic, chosen.of.subscription))
+        return 0 if life is None or not life.tick_ms else tick_bits(life.tick_ms)
 
     def _zones(self, chosen: Chosen, name: str) -> pa.Array:
         """The names of the recipients' zones; NULL where there is none."""
         ends = {"first": int(chosen.ledgers.min()), "last": int(chosen.ledgers.max())}
-        text = _ZONES.format(name=quoted(name), topic=quoted(chosen.of.topic), **ends)
-        found = arrow_of(text, messages=open_table(self._root, MESSAGES))
-        places = zip(longs(found, "ledger_id").tolist(), longs(found, "entry_id").tolist(), strict=True)
-        known = dict(zip(places, found.column("zone").cast(pa.binary()).to_pylist(), strict=True))
+        places = longs_table(("ledger_id", "entry_id"), [(chosen.ledgers, chosen.entries)])
+        with relation("chosen", places) as (rows, more):
+            text = _ZONES.format(name=quoted(name), topic=quoted(chosen.of.topic), chosen=rows, **ends)
+            found = arrow_of(text, messages=open_table(self._root, MESSAGES), **more)
+        named = zip(longs(found, "ledger_id").tolist(), longs(found, "entry_id").tolist(), strict=True)
+        known = dict(zip(named, found.column("zone").cast(pa.binary()).to_pylist(), strict=True))
         wanted = zip(chosen.ledgers.tolist(), chosen.entries.tolist(), strict=True)
         return pa.array([known.get(place) for place in wanted], pa.binary())

@@ -46,8 +46,8 @@ def _set_topic_policies(root: str, topic: str, values: Mapping[str, Any]) -> boo
     topic = checked_topic(topic)
 
     def decide(registry: DeltaTable) -> list[dict[str, object]] | None:
-        topics = _topics(registry)
-        own, unclear = topics.policies.get(topic, TopicPolicies()), topics.unclear.get(topic)
+        found = _topics(registry)
+        own, unclear = found.policies.get(topic, TopicPolicies()), found.unclear.get(topic)
         policies = replace(own, **values) if unclear is None else TopicPolicies.changed(unclear, values)
         if policies == own and unclear is None:
             return None
@@ -63,7 +63,16 @@ def topic_policies(root: str, topic: str) -> TopicPolicies:
     Raises:
         NoWarehouse: the folder has no registry.
     """
-    return _topics(open_table(root, SUBSCRIPTIONS)).of(plain_topic(topic))
+    return topics(root).of(plain_topic(topic))
+
+
+def topics(root: str) -> Topics:
+    """The policies of all topics.
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+    """
+    return _topics(open_table(root, SUBSCRIPTIONS))
 
 
 def policies_of(root: str, topic: str, subscription: str | None = None) -> Policies | TopicPolicies:
