@@ -28,10 +28,11 @@ SCHEDULES = Table(
         ("properties", TEXT_MAP),
         ("payload", TEXT),
         ("paused", FLAG),
+        ("set_at", TIME),
         optional=(
             "name", "topic", "cron", "rrule", "every_ms", "zone", "start", "until", "limit", "jitter_ms", "days_off",
             "on_day_off", "on_gap", "on_fold", "catch_up", "catch_up_within_ms", "message_key", "properties", "payload",
-            "paused",
+            "paused", "set_at",
         ),
     ),
     writer="users",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -23,7 +25,7 @@ from pipeline.planner.cursors import Cursors, Planned
 from pipeline.planner.definitions import Definitions, definitions
 from pipeline.planner.plans import NAME, NEVER, Change, Plan, PlanFile
 from pipeline.planner.takeback import Planned as PlannedMessages
-from pipeline.planner.takeback import few
+from pipeline.planner.takeback import are_few
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.schedules import Schedule
 from schemas import INBOX, REDELIVERY, SCHEDULES
@@ -37,6 +39,7 @@ AHEAD_MS = 366 * DAY_MS
 """So far behind that the next one of each schedule may be."""
 _PART_MS, _ROWS = HOUR_MS, 100_000
 """A commit has the occurrences of whole hours, and of the next one when it has fewer rows."""
+_MOST_DRAWN = 1 << 32
 _MARGIN_MS = 10 * SECOND_MS
 """Beside the lookahead, for a live clock: so long the command that takes back may take."""
 
@@ -92,7 +95,7 @@ class Planner:
         self._warehouse, self._clock, self._observe = warehouse, clock, observe
         longest = (settings or Settings()).max_delay_ms
         self._horizon_ms, self._ahead_ms = min(HORIZON_MS, longest), min(AHEAD_MS, max(0, longest - HORIZON_MS))
-        self._lookahead_ms = lookahead_ms
+        self._lookahead_ms, self._express_ms = lookahead_ms, (settings or Settings()).express_ms or 0
         self._file = PlanFile(warehouse.files, warehouse.root)
         self._known: _Known | None = None
         self._seen = 0
@@ -101,11 +104,21 @@ class Planner:
         """Whether there is something to do now. Without schedules it is a look at one name of a log."""
         version = self._newest()
         if self._known is None:
-            return version > 0
-        plan, change = self._known.plan, self._known.change
-        if change is not None or plan.version != version or plan.rules != RULES:
+            return version > 0 or self._has_rows
+        if not self._follows(self._known):
             return True
         return (look := self.next_look) is not None and look <= self._clock()
+
+    @cached_property
+    def _has_rows(self) -> bool:
+        """Whether the first version has schedules, as when another writer made the table. It is looked up once."""
+        return bool(open_table(self._warehouse.root, SCHEDULES).file_uris())
+
+    def _follows(self, known: _Known) -> bool:
+        """Whether the plan is by the definitions, the rules and the longest delay that are there now."""
+        plan = known.plan
+        is_new = known.change is None and plan.version == self._newest()
+        return is_new and plan.rules == RULES and plan.ahead_ms <= self._ahead_ms
 
     @property
     def next_look(self) -> int | None:
@@ -127,7 +140,7 @@ class Planner:
             return False
         try:
             known = self._recalled()
-            if known.change is None and known.plan.version == self._newest() and known.plan.rules == RULES:
+            if self._follows(known):
                 # To remember alone is no work.
                 return self._extend(known) if self.has_work() else False
             return self._follow(known)
@@ -159,7 +172,8 @@ class Planner:
         return None
 
     def _extend(self, known: _Known) -> bool:
-        self._plan(known, replace(known.plan, ahead_ms=self._ahead_ms), self._clock())
+        now = self._clock()
+        self._plan(known, replace(known.plan, ahead_ms=max(known.plan.ahead_ms, self._ahead_ms)), now, now)
         return True
 
     def _follow(self, known: _Known) -> bool:
@@ -167,30 +181,44 @@ class Planner:
         # What is not numbered yet could not be named.
         if known.plan.number != NEVER and not self._has_ingested(known.appended):
             return False
+        if known.change is None and self._has_missed(known):
+            return self._extend(known)
         change = self._decided(known)
         try:
             new = definitions(self._warehouse, change.version)
         except VersionGone:
             change = known.change = replace(change, version=self._newest())
             new = definitions(self._warehouse, change.version)
-        changed = None if known.plan.rules != RULES else _changed(known.definitions, new)
-        taken = self._taken_back(known, change, None if changed is None else few(changed))
+        is_other = known.plan.rules != RULES or known.plan.ahead_ms > self._ahead_ms
+        changed = None if is_other else _changed(known.definitions, new)
+        taken = self._taken_back(known, change, changed)
         if taken is None:
             return False
         _take_on(known, new, changed, change)
         for name, why in new.refused.items():
             _LOG.warning("schedule %r is not followed: %s", name, why)
         plan = replace(known.plan, version=change.version, rules=RULES, ahead_ms=self._ahead_ms, bound=change.bound)
-        self._plan(known, plan, self._clock(), taken)
+        self._plan(known, plan, self._clock(), change.since, taken)
         known.change, known.definitions, known.fence, known.found = None, new, None, False
         return True
+
+    def _has_missed(self, known: _Known) -> bool:
+        """Whether the definitions before have something to plan that occurs before others can count.
+
+        After an outage they do: it is caught up by what counted then.
+        """
+        turn, now = known.cursors.next_turn, self._clock()
+        return turn is not None and turn <= min(self._bound(now), now + self._horizon_ms)
+
+    def _bound(self, now: int) -> int:
+        """From when on other definitions can count: later than anything that is released, ms UTC."""
+        return max(self._released(), now) + (0 if self._lookahead_ms is None else _MARGIN_MS) + 1
 
     def _decided(self, known: _Known) -> Change:
         """From when on other definitions count. It is written down before anything is taken back."""
         if known.change is None:
             now = self._clock()
-            ahead = 0 if self._lookahead_ms is None else _MARGIN_MS
-            known.change = Change(self._newest(), RULES, now, max(self._released(), now) + ahead + 1)
+            known.change = Change(self._newest(), RULES, now, self._bound(now))
             self._file.write([known.plan], known.change)
             self._observe("planner.decided", known.plan.number)
         return known.change
@@ -227,14 +255,15 @@ class Planner:
             fence.version = newest(self._warehouse.files, self._warehouse.path(REDELIVERY))
         return _is_behind(decided, fence.version)
 
-    def _plan(self, known: _Known, plan: Plan, now: int, taken: Collection[tuple[str, str]] = ()) -> None:
-        """Append what is due to be planned, in commits of whole hours."""
+    def _plan(self, known: _Known, plan: Plan, now: int, missed: int, taken: Collection[tuple[str, str]] = ()) -> None:
+        """Append what is due to be planned, in commits of whole hours. What occurs before `missed` was missed."""
+        missed -= 0 if self._lookahead_ms is None else _MARGIN_MS
         last = max(plan.until, now + self._horizon_ms)
         first = min(last, max(plan.until, now + (0 if self._lookahead_ms is None else self._lookahead_ms + _MARGIN_MS)))
         rows = list[Planned]()
         count = 0
         for until in _parts(first, last):
-            for schedule, found in known.cursors.until(until, now):
+            for schedule, found in known.cursors.until(until, missed):
                 left = [each for each in found if (schedule.name, iso_text(each.at)) not in taken] if taken else found
                 rows.append((schedule, left))
                 count += len(left)
@@ -248,7 +277,8 @@ class Planner:
             known.plan = replace(plan, number=known.plan.number)
             self._file.write([known.plan], known.change)
             return
-        new = replace(plan, number=known.plan.number + 1)
+        # Nobody else draws the same number, so what the file says of it is about these rows.
+        new = replace(plan, number=known.plan.number + 1 + secrets.randbelow(_MOST_DRAWN))
         self._file.write([known.plan, new], known.change)
         self._observe("planner.planned", new.number)
         known.appended = append(
@@ -260,7 +290,10 @@ class Planner:
     def _released(self) -> int:
         """Nothing that is due later is released yet, ms UTC."""
         told = self._checkpoint(SCHEDULE).instant
-        return told if self._lookahead_ms is None else max(told, self._clock() + self._lookahead_ms)
+        if self._lookahead_ms is None and not self._express_ms:
+            return told
+        # What is due so soon after ingest takes it goes past the schedule.
+        return max(told, self._clock() + max(self._lookahead_ms or 0, self._express_ms))
 
     def _has_ingested(self, version: int) -> bool:
         """Whether ingest has taken all rows up to a version of `inbox`."""
@@ -272,24 +305,26 @@ class Planner:
 
 
 def _changed(before: Definitions | None, new: Definitions) -> set[str] | None:
-    """The schedules that are planned anew; None: all, because nobody knows what they were."""
-    return None if before is None else new.changed(before)
+    """The schedules that are planned anew; None: all, because they are many, or nobody knows what they were."""
+    changed = None if before is None else new.changed(before)
+    return None if changed is None or not are_few(changed) else changed
 
 
 def _take_on(known: _Known, new: Definitions, changed: set[str] | None, change: Change) -> None:
     """Let go what is not followed any more, and begin with what is new, each at its time.
 
-    What was followed before counts until the bound. What was not begins when it was noticed, but not before the bound
-    of the last change: until then it may come by what it was.
+    What was followed before counts until the bound. What was not begins when it was set, but not before the bound of
+    the last change: until then it may come by what it was.
     """
     before = {} if known.definitions is None else known.definitions.schedules
     # Nobody knows what was followed, but something was planned.
-    unknown = changed is None and (known.found or known.plan.number != NEVER)
+    unknown = known.definitions is None and (known.found or known.plan.number != NEVER)
     for name in before.keys() | new.schedules.keys() if changed is None else changed:
         known.cursors.drop(name)
         if name in new.schedules:
-            since = change.bound if unknown or name in before else max(change.since, known.plan.bound)
-            known.cursors.begin(new.schedules[name], since)
+            made = new.schedules[name]
+            set_at = change.since if made.set_at is None else min(made.set_at, change.since)
+            known.cursors.begin(made, change.bound if unknown or name in before else max(set_at, known.plan.bound))
 
 
 def _is_behind(stage: Checkpoint, version: int) -> bool:

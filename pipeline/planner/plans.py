@@ -82,7 +82,7 @@ class PlanFile:
         plans = [Plan(**each) for each in known["plans"]]
         found = [each for each in plans if each.number == (NEVER if number is None else number)]
         if not found:
-            _LOG.warning("%s is of another plan: all is planned anew", self._path)
+            _LOG.warning("%s lacks the plan: all is planned anew", self._path)
             return None
         change = None if known["change"] is None else Change(**known["change"])
         return found[-1], None if change is None or change.is_done(found[-1]) else change

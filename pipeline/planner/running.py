@@ -14,6 +14,8 @@ from pipeline.storage.files import Files
 
 _LOOK_S = 1.0
 """Pause between two looks at whether a schedule has changed, or something is to be planned."""
+_LONGEST_PAUSE_S = 60.0
+"""Pauses become longer while it fails, up to this."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -29,10 +31,13 @@ def planning(warehouse: Warehouse, options: Options) -> AbstractContextManager[N
 
 
 def _keep_planning(planner: Planner, ended: Event) -> None:
-    while not ended.wait(_LOOK_S):
+    pause = _LOOK_S
+    while not ended.wait(pause):
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
         try:
             with panics_raised():
                 planner.step()
+            pause = _LOOK_S
         except OSError as error:
             _LOG.warning("what recurs could not be planned; it is tried again: %s", error)
         except Exception:  # noqa: BLE001 - whatever it is, other messages are delivered without it

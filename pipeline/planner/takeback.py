@@ -9,6 +9,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from pipeline.client.commanding.commands import cancel
+from pipeline.client.commanding.conditions import LONGEST
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.delta.deltars import instant, open_table, query, quoted
 from pipeline.subscriptions.schedules import OCCURRENCE, SCHEDULE
@@ -16,8 +17,10 @@ from schemas import CANCELLED, MESSAGES, REJECTED_DISPATCH
 
 BY = "schedule"
 """Who gives these commands."""
-_MOST_NAMES = 500
-"""A condition has no more names; a change of more schedules takes back what all of them have planned."""
+_MOST_CONDITIONS = 20
+"""A change of schedules whose names need more conditions takes back what all schedules have planned."""
+_NAMES_LENGTH = LONGEST - 1_000
+"""Characters of the names in a condition."""
 _PLANNED = "properties['{property}'] IS NOT NULL AND {among} AND publish_time >= {since} AND due_time >= {since}"
 """A message is sent when it occurs. It is due then or later, and by that column files are left out."""
 _TOPICS = "SELECT DISTINCT topic FROM messages WHERE {planned} ORDER BY topic"
@@ -41,9 +44,8 @@ class Planned:
             since: the instant, ms UTC.
         """
         self._root = root
-        texts = None if names is None else ", ".join(map(quoted, sorted(names)))
-        among = "TRUE" if texts is None else f"properties['{SCHEDULE}'] IN ({texts})"
-        self._planned = _PLANNED.format(property=SCHEDULE, among=among, since=instant(since))
+        among = ["TRUE"] if names is None else [f"properties['{SCHEDULE}'] IN ({each})" for each in _lists(names)]
+        self._planned = [_PLANNED.format(property=SCHEDULE, among=each, since=instant(since)) for each in among]
 
     def take_back(self, reason: str) -> bool:
         """Cancel them for all subscriptions that their topics have now; whether there are any.
@@ -52,21 +54,40 @@ class Planned:
             BadValue: ingest does not know one of these yet.
             StillConflicting: others wrote at the same time, every time; nothing was written.
         """
-        topics = query(_TOPICS.format(planned=self._planned), messages=open_table(self._root, MESSAGES))
-        for row in topics:
-            # A topic without subscriptions: nobody gets them.
-            with suppress(SubscriptionNotFound):
-                cancel(self._root, row["topic"], where=self._planned, by=BY, reason=reason)
-        return bool(topics)
+        is_there = False
+        for planned in self._planned:
+            for row in query(_TOPICS.format(planned=planned), messages=open_table(self._root, MESSAGES)):
+                is_there = True
+                # A topic without subscriptions: nobody gets them. What failed has come, and comes again.
+                with suppress(SubscriptionNotFound):
+                    first = f"{planned} AND redelivery_count = 0"
+                    cancel(self._root, row["topic"], where=first, by=BY, reason=reason)
+        return is_there
 
     def taken(self, until: int) -> set[tuple[str, str]]:
         """Those due until an instant that dispatch did not leave out: schedule and occurrence (ISO, UTC)."""
         texts = {"schedule": SCHEDULE, "occurrence": OCCURRENCE, "cancelled": CANCELLED, "until": instant(until)}
-        sql = _TAKEN.format(planned=self._planned, **texts)
         tables = {"messages": open_table(self._root, MESSAGES), "rejected": open_table(self._root, REJECTED_DISPATCH)}
-        return {(row["name"], row["occurrence"]) for row in query(sql, **tables)}
+        rows = (row for each in self._planned for row in query(_TAKEN.format(planned=each, **texts), **tables))
+        return {(row["name"], row["occurrence"]) for row in rows}
 
 
-def few(names: Collection[str]) -> Collection[str] | None:
-    """Names that a condition can have; None: they are too many."""
-    return names if len(names) <= _MOST_NAMES else None
+def are_few(names: Collection[str]) -> bool:
+    """Whether some conditions can name them."""
+    return sum(map(_length, names)) <= _MOST_CONDITIONS * _NAMES_LENGTH // 2
+
+
+def _lists(names: Collection[str]) -> list[str]:
+    """Names as lists of SQL, none longer than a condition may have."""
+    lists, length = list[list[str]](), _NAMES_LENGTH
+    for name in sorted(names):
+        length += _length(name)
+        if length > _NAMES_LENGTH:
+            lists.append([])
+            length = _length(name)
+        lists[-1].append(quoted(name))
+    return [", ".join(each) for each in lists]
+
+
+def _length(name: str) -> int:
+    return len(quoted(name)) + 2

@@ -68,6 +68,8 @@ class Schedule:
         properties: of each message, beside those that name the schedule and the occurrence.
         payload: of each message; `{occurrence}` in it stands for the time of the occurrence.
         paused: nothing comes until it is resumed.
+        set_at: when it was set or resumed, ms UTC: what occurs from then on may be caught up; None: from when the job
+            notices it.
 
     Raises:
         BadValue: it cannot be followed.
@@ -93,6 +95,7 @@ class Schedule:
     properties: Mapping[str, str | None] = field(default_factory=dict)
     payload: str = ""
     paused: bool = False
+    set_at: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed, but for what never comes: to know that may take a second."""
@@ -178,7 +181,7 @@ class Schedule:
             BadValue: it cannot be followed.
         """
         given = {each.name: row[each.name] for each in fields(cls) if row.get(each.name) is not None}
-        for name in ("start", "until"):
+        for name in _TIMES:
             if isinstance(given.get(name), datetime):
                 given[name] = (given[name] - _EPOCH) // timedelta(milliseconds=1)
         if "properties" in given:
@@ -190,13 +193,14 @@ class Schedule:
     def as_row(self) -> dict[str, Any]:
         """The columns of the table."""
         row = {each.name: getattr(self, each.name) for each in fields(self)}
-        for name in ("start", "until"):
+        for name in _TIMES:
             row[name] = None if row[name] is None else _EPOCH + timedelta(milliseconds=row[name])
         row["properties"] = dict(self.properties) or None
         row["days_off"] = " ".join(self.days_off) or None
         return row
 
 
+_TIMES = ("start", "until", "set_at")
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 

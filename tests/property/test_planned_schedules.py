@@ -63,6 +63,7 @@ class Step:
         dies: after which step something dies then.
         down: for how long it is dead, ms.
         passes: how much time passes afterwards, ms.
+        late: for how long no job runs before it notices the change, ms.
     """
 
     name: str | None
@@ -71,6 +72,7 @@ class Step:
     dies: str | None
     down: int
     passes: int
+    late: int = 0
 
 
 spans = st.sampled_from([0, 20 * 60_000, HOUR // 2, HOUR, 5 * HOUR, 6 * HOUR, 6 * HOUR + 1, DAY, 3 * DAY])
@@ -83,6 +85,7 @@ steps = st.builds(
     st.sampled_from(STEPS),
     st.sampled_from([0, 0, HOUR, DAY]),
     spans,
+    st.sampled_from([0, 0, 0, HOUR, 3 * DAY]),
 )
 
 
@@ -174,8 +177,10 @@ def test_each_occurrence_comes_once_by_the_definition_that_counted_when_it_was_d
 
 def played(stages: Stages, held: Held, step: Step, number: int) -> None:
     """A step, in the world and in the model."""
-    root, noticed = stages.root, held.now
+    root = stages.root
     if step.name is not None and do(root, step, number):
+        held.now += step.late
+        stages.instant = noticed = held.now
         stages.die_after(step.dies)
         stages.plan()
         decided = step.dies is not None and step.dies.startswith("planner.") and step.down

@@ -265,7 +265,7 @@ LINES: Mapping[str, Tests] = {
     "sink of T/S: the broker refuses LEDGER:ENTRY: ...": f"{_SINK}"
     "test_what_a_broker_refuses_for_good_is_listed_and_the_sink_goes_on",
     "the registry could not be read for sinks; it is tried again": _ITSELF,
-    "PATH is of another plan: all is planned anew": "unit/planner/test_planner.py::test_numbers_of_others_are_nothing",
+    "PATH lacks the plan: all is planned anew": "unit/planner/test_planner.py::test_numbers_of_others_are_nothing",
     "schedule NAME is not followed: ...": "unit/planner/test_planner.py::test_a_row_that_cannot_be_followed_is_listed",
     "maintenance failed; it is tried again later": "unit/maintenance/test_upkeep.py::"
     "test_maintenance_goes_on_after_a_panic_and_says_so",

@@ -111,8 +111,9 @@ def set_schedule(root: str, name: str, topic: str, **how: Unpack[HowScheduled]) 
         check_kind(each, row.get(each), (datetime, type(None)), "a time with its time zone")
         if row.get(each) is not None and row[each].tzinfo is None:
             raise BadValue(each, row[each].isoformat(), "a time with its time zone")
+    row["set_at"] = clock_of(root).wall_time().replace(microsecond=0)
     if row.get("start") is None and (row.get("rrule") is not None or row.get("limit") is not None):
-        row["start"] = clock_of(root).wall_time().replace(microsecond=0)
+        row["start"] = row["set_at"]
     days = row.get("days_off") or ()
     if not isinstance(days, list | tuple) or not all(isinstance(each, str) for each in days):
         raise BadValue("days_off", days, "a list of days as 2026-12-25")
@@ -161,7 +162,7 @@ def pause_schedule(root: str, name: str) -> Schedule:
 
 def resume_schedule(root: str, name: str) -> Schedule:
     """Let a schedule go on; what would have come meanwhile does not. It raises what `pause_schedule` does."""
-    return _changed(root, name, paused=False)
+    return _changed(root, name, paused=False, set_at=clock_of(root).wall())
 
 
 def delete_schedule(root: str, name: str) -> None:

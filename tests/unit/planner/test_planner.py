@@ -20,9 +20,11 @@ from pipeline.client.subscribing.schedules import delete_schedule, pause_schedul
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import LONGEST_HORIZON_MS, Settings
 from pipeline.delta.deltars import append, open_table, query, rows_of
+from pipeline.planner import planner, takeback
 from pipeline.planner.planner import Planner
 from pipeline.planner.plans import FOLDER, NAME
 from pipeline.subscriptions.schedules import OCCURRENCE, SCHEDULE
+from pipeline.testing.warehouse import warehouse
 from schemas import DELIVERIES, INBOX, SCHEDULES
 from tests.support.stages import Stages
 
@@ -220,3 +222,105 @@ def test_what_is_deleted_or_paused_comes_no_more(stages: Stages) -> None:
     stages.work()
     go(stages, HOUR)
     assert came(stages) == {("kept", "01T13:00"): 1}
+
+
+def set_by_writer(stages: Stages, *rows: dict[str, Any]) -> None:
+    """Schedules for the same topic, by one commit."""
+    append(stages.root, SCHEDULES, rows_of(SCHEDULES, [{"topic": "reminders", **row} for row in rows]))
+
+
+@pytest.mark.parametrize("most", [20, 0])
+def test_many_schedules_change_at_once(stages: Stages, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """No condition names all of them; where even several cannot, all schedules are planned anew. None comes twice."""
+    monkeypatch.setattr(takeback, "_MOST_CONDITIONS", most)
+    names = [f"{number:03} " + "n'" * 90 for number in range(60)]
+    set_by_writer(stages, *({"name": name, "cron": "0 13 * * *", "payload": "old"} for name in names))
+    set_by_writer(stages, {"name": "kept", "cron": "0 13 * * *", "payload": "kept"})
+    stages.work()
+    open_table(stages.root, SCHEDULES).update({"payload": "'new'"}, predicate="payload = 'old'")
+    stages.work()
+    go(stages, HOUR)
+    assert came(stages) == {("new", "01T13:00"): 60, ("kept", "01T13:00"): 1}
+
+
+def test_what_occurs_while_a_change_is_followed_is_not_missed(stages: Stages) -> None:
+    """The planner died between its command and the new plan; nothing is caught up by this schedule."""
+    when: dict[str, Any] = {"cron": "0 13 * * *", "catch_up": "none"}
+    set_schedule(stages.root, "daily", "reminders", payload="old", **when)
+    stages.work()
+    set_schedule(stages.root, "daily", "reminders", payload="new", **when)
+    stages.die_after("planner.withdrawn")
+    stages.plan()
+    stages.die_after(None)
+    stages.restart_all()
+    go(stages, HOUR + 5 * SECOND)
+    assert came(stages) == {("new", "01T13:00"): 1}
+
+
+def test_what_a_schedule_misses_that_was_set_while_no_job_ran_is_caught_up(stages: Stages) -> None:
+    """Its row says when it was set. What was before comes no more."""
+    set_at = datetime.fromtimestamp(T0 / 1_000, UTC)
+    set_by_writer(stages, {"name": "daily", "cron": "0 11,13 * * *", "catch_up": "all", "set_at": set_at})
+    go(stages, 2 * HOUR)
+    assert came(stages) == {("", "01T13:00"): 1}
+
+
+def test_the_first_of_a_few_comes() -> None:
+    """They count from the second in which the schedule is set."""
+    with warehouse(datetime(2026, 6, 1, 12, 0, 0, 500_000, tzinfo=UTC)) as made:
+        subscribe(made.root, Subscription("reminders", "s"))
+        made.client().set_schedule("few", "reminders", every_ms=HOUR, limit=2, payload="x")
+        made.advance(hours=5)
+        rows = query("SELECT payload FROM t", t=open_table(made.root, DELIVERIES))
+        assert len(rows) == 2
+
+
+def test_a_shorter_longest_delay_repeats_nothing(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was planned farther ahead is taken back, and planned again when that is allowed."""
+    set_schedule(stages.root, "monthly", "reminders", cron="0 9 28 * *")
+    set_schedule(stages.root, "daily", "reminders", cron="0 13 * * *", payload="daily")
+    stages.work()
+    settings = Settings(max_delay_ms=7 * DAY)
+    for _ in range(30):
+        monkeypatch.setattr(stages, "_planner", Planner(stages.warehouse, lambda: stages.instant, settings))
+        go(stages, DAY)
+    assert sum(count for (payload, _), count in came(stages).items() if not payload) == 1
+    assert sum(count for (payload, _), count in came(stages).items() if payload) == 30
+
+
+def test_other_rules_of_zones_repeat_nothing(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All is taken back and planned anew; what is new counts from when it was noticed."""
+    set_schedule(stages.root, "often", "reminders", cron="0 * * * *", payload="often")
+    stages.work()
+    monkeypatch.setattr(planner, "RULES", "2099z")
+    set_schedule(stages.root, "new", "reminders", cron="0 13 * * *", payload="new")
+    stages.work()
+    go(stages, 2 * HOUR)
+    assert came(stages) == {("often", "01T13:00"): 1, ("often", "01T14:00"): 1, ("new", "01T13:00"): 1}
+
+
+def test_a_table_that_another_writer_made_is_planned(stages: Stages) -> None:
+    """Its first version has rows."""
+    opened = open_table(stages.root, SCHEDULES)
+    rows = rows_of(SCHEDULES, [{"name": "plain", "topic": "reminders", "cron": "0 13 * * *"}])
+    path = Path(opened.table_uri.removeprefix("file://"))
+    rmtree(path)
+    write_deltalake(str(path), rows)
+    stages.restart_all()
+    go(stages, 0)
+    go(stages, HOUR)
+    assert came(stages) == {("", "01T13:00"): 1}
+
+
+def test_what_goes_past_the_schedule_is_not_taken_for_withdrawn(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a long express bound ingest releases what is due soon at once; a change counts behind that."""
+    settings = Settings(express_ms=10 * 60 * SECOND, horizon_ms=LONGEST_HORIZON_MS)
+    monkeypatch.setattr(stages, "_planner", Planner(stages.warehouse, lambda: stages.instant, settings))
+    set_schedule(stages.root, "often", "reminders", cron="0/5 * * * *", payload="old")
+    stages.work()
+    set_schedule(stages.root, "often", "reminders", cron="0/5 * * * *", payload="new")
+    stages.work()
+    go(stages, 20 * 60 * SECOND)
+    assert [payload for payload, _ in sorted(came(stages), key=lambda each: each[1])] == ["old", "old", "new", "new"]
