@@ -86,7 +86,7 @@ def as_record(name: str, schedule: Schedule | None, **others: Any) -> dict[str, 
     if schedule is None:
         return {"schedule": name, **record(**others)}
     held = {_NAMES.get(each.name, each.name): getattr(schedule, each.name) for each in fields(schedule)}
-    times = {each: held[each] if held[each] is None else iso_text(held[each]) for each in ("from", "until")}
+    times = {each: held[each] if held[each] is None else iso_text(held[each]) for each in ("from", "until", "set_at")}
     return {**held, **times, "days_off": list(schedule.days_off), **record(**others)}
 
 
