@@ -47,11 +47,11 @@ def gathered(log: MessageLog, topic: str, wanted: Wanted) -> Gathered:
     Raises:
         NotInDriver: only Spark reads them, or they are too many.
     """
-    groups = ((group, _chosen(group.read(PLACE), topic, wanted)) for group in message_groups(log, bounds_of(wanted)))
+    groups = ((group, chosen(group.read(PLACE), topic, wanted)) for group in message_groups(log, bounds_of(wanted)))
     return Gathered.read(MESSAGES, ((group, numbers) for group, numbers in groups if len(numbers)), PIECE_BYTES)
 
 
-def _chosen(rows: pa.Table, topic: str, wanted: Wanted) -> IntArray:
+def chosen(rows: pa.Table, topic: str, wanted: Wanted) -> IntArray:
     """The numbers of the rows at some positions of a topic."""
     ledgers, entries = longs(rows, "ledger_id"), longs(rows, "entry_id")
     topics = rows.column("topic").to_pylist() if len(ledgers) else []

@@ -72,7 +72,7 @@ class Texts:
         whole = held is not None and len(rows) == held.num_rows
         pieces = self._read(rows, [properties]) if held is None else [held if whole else held.take(pa.array(rows))]
         maps = (chunk for piece in pieces for chunk in piece.column(properties).chunks)
-        return pa.chunked_array([_first_items(each, name) for each in maps], pa.binary())
+        return pa.chunked_array([first_items(each, name) for each in maps], pa.binary())
 
     def _read(self, wanted: IntArray, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Columns of some rows, ascending, from their files."""
@@ -163,7 +163,7 @@ class _Gathering:
         return Gathered(pa.concat_tables(self._small).combine_chunks(), texts)
 
 
-def _first_items(maps: pa.MapArray, name: str) -> pa.Array:
+def first_items(maps: pa.MapArray, name: str) -> pa.Array:
     """What each map has first under a name, as bytes. Arrow's own look-up takes many times as long."""
     offsets = maps.offsets.to_numpy()
     hits = np.flatnonzero(pc.fill_null(pc.equal(maps.keys, name), fill_value=False).to_numpy(zero_copy_only=False))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.client.commanding.commands import cancel, release_now, reschedule, shift, undo
 from pipeline.client.insight.trace import trace
 from pipeline.client.subscribing.policysetting import set_policy
+from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import Settings
+from pipeline.settle import retrytimes
+from pipeline.storage.arrays import IntArray
+from pipeline.storage.parquet import RowGroup
 from pipeline.subscriptions.windows import TopicWindow
 from schemas import DELIVERIES, MESSAGES, REJECTED_DISPATCH
 from tests.support.consuming import acknowledging, says
@@ -145,6 +151,61 @@ def test_what_fails_in_the_evening_comes_again_in_the_morning(play: Play) -> Non
     again = late + SECOND + 60 * SECOND
     assert came(world) == {"Europe/Rome": [late, ROME + DAY], "America/New_York": [late, again]}
     world.sound()
+
+
+def test_zones_of_what_failed_are_looked_up_once_for_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no payloads for them, however nacks and acknowledgements take turns."""
+    read, take, late = list[tuple[str, ...]](), RowGroup.take, ROME + 12 * HOUR - SECOND
+
+    def taken(self: RowGroup, columns: Sequence[str], rows: IntArray) -> Iterator[pa.Table]:
+        read.append(tuple(columns))
+        return take(self, columns, rows)
+
+    names = [f"{number}" for number in range(12)]
+    world = play_here(
+        [
+            acknowledging("t", "s"),
+            window(),
+            append(*({**to("Europe/Rome", deliver_at=late), "payload": name.encode()} for name in names)),
+            advance(T0),
+            advance(late),
+            *(says(("nack", "ack")[n % 2], name) for n, name in enumerate(names)),
+            check(lambda _: monkeypatch.setattr(RowGroup, "take", taken)),
+            advance(late + SECOND),
+            check(lambda _: monkeypatch.undo()),
+            check(lambda _: same(read, [("properties",)])),
+            advance(ROME + DAY),
+        ]
+    )
+    again = {name: [late, ROME + DAY] if n % 2 == 0 else [late] for n, name in enumerate(names)}
+    assert came(world) == again
+
+
+def test_spark_looks_up_the_zones_of_what_failed(
+    spark: SparkSession, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where only Spark reads messages; what does not fail lies between."""
+    late, names = ROME + 12 * HOUR - SECOND, ("Europe/Rome", "America/New_York", "Mars/Olympus")
+    steps: list[Step] = [
+        acknowledging("t", "s"),
+        window(),
+        append(*(to(name, deliver_at=late) for name in names), message("ok", deliver_at=late)),
+        advance(T0),
+        advance(late),
+        says("nack", *names, after_ms=60 * SECOND),
+        says("ack", "ok"),
+        advance(late + SECOND),
+        advance(late + 70 * SECOND),
+        advance(ROME + DAY),
+    ]
+
+    def only_spark(*_asked: object) -> Iterator[object]:
+        raise NotInDriver
+
+    monkeypatch.setattr(retrytimes, "message_groups", only_spark)
+    again = {"America/New_York": [late, late + SECOND + 60 * SECOND], "ok": [late]}
+    expected = again | {name: [late, ROME + DAY] for name in ("Europe/Rome", "Mars/Olympus")}
+    assert came(play_on_spark(spark, folder, steps)) == expected
 
 
 def test_what_waits_for_an_opening_does_not_expire(play: Play) -> None:

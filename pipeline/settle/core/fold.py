@@ -59,13 +59,13 @@ class Figures:
                 self.dead_letters += effect.positions.messages
 
 
-Times = Callable[[Listener, Retry], Runs]
-"""Says when positions that failed come again, before ticks."""
+Times = Callable[[Sequence[tuple[Listener, Retry]]], Iterable[Runs]]
+"""Says of each of some retries when its positions come again, before ticks. It is given all of a batch at once."""
 
 
-def after_its_delay(_listener: Listener, retry: Retry) -> Runs:
+def after_its_delay(retries: Sequence[tuple[Listener, Retry]]) -> Iterator[Runs]:
     """Nothing but the delay counts."""
-    return retry.positions.due_at(retry.due)
+    return (retry.positions.due_at(retry.due) for _, retry in retries)
 
 
 @dataclass
@@ -120,8 +120,7 @@ class Outcome:
     def retry_rows(self) -> pa.Table:
         """Rows of `segments` less their batch; what comes again together, equally often, is one."""
         together: dict[tuple[Listener, int, int, str], list[Runs]] = defaultdict(list)
-        for listener, each in self.retries:
-            runs = self.times(listener, each)
+        for (listener, each), runs in zip(self.retries, self.times(self.retries), strict=True):
             whole = replace(runs, due=trim_up(runs.due, tick_bits(listener.tick_ms)))
             together[listener, each.redelivery_count, each.round, each.reason].append(whole)
         for listener, moved, runs in self.moved:

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.client.commanding import openings
 from pipeline.client.commanding.commands import reschedule, shift, undo
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.delta import deltars
 from schemas import MESSAGES, SEGMENTS, SUBSCRIPTIONS
 from tests.support.client import at, message_row, noticed, put
 
@@ -101,14 +101,14 @@ def test_zones_are_read_of_the_messages_that_a_command_names(
     set_policy(topic, "t", window_zone="property:zone, Europe/Rome", window_spread_ms=0)
     sent(topic, properties=[("zone", "America/New_York"), ("other", "x")])
     put(topic, MESSAGES, {**message_row(1, COUNT, DUE), "message_key": "nowhere"})
-    read, asked = list[int](), openings.arrow_of
+    read = list[int]()
 
     def arrow_of(text: str, **tables: DeltaTable) -> pa.Table:
-        found = asked(text, **tables)
+        found = deltars.arrow_of(text, **tables)
         read.append(found.num_rows)
         return found
 
-    monkeypatch.setattr(openings, "arrow_of", arrow_of)
+    monkeypatch.setattr("pipeline.client.commanding.openings.arrow_of", arrow_of)
 
     def moved(*keys: str) -> Sequence[int | None]:
         names = ", ".join(f"'{each}'" for each in keys)
