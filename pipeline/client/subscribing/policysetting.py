@@ -120,7 +120,9 @@ def set_policy(root: str, topic: str, subscription: str | None = None, **values:
 
 
 def unset_policy(root: str, topic: str, *names: str, subscription: str | None = None) -> bool:
-    """Give some policies their defaults again. False when they had them.
+    """Give some policies their defaults again, with those that belong to them alone. False when they had them.
+
+    So nothing is left of a window, a guard or a sink when that is unset.
 
     Raises:
         NoWarehouse: the folder has no registry.
@@ -130,7 +132,9 @@ def unset_policy(root: str, topic: str, *names: str, subscription: str | None = 
     """
     table: type[PolicyTable] = TopicPolicies if subscription is None else Policies
     table.check_names(names)
-    return set_policy(root, topic, subscription, **{name: table.rows[name].default for name in names})
+    belongs = (row.name for row in table.rows.values() if row.needs == row.belongs_to and row.belongs_to in names)
+    values = {name: table.rows[name].default for name in (*names, *belongs)}
+    return set_policy(root, topic, subscription, **values)
 
 
 def policy_history(root: str, topic: str, subscription: str | None = None) -> list[Held]:
@@ -212,6 +216,8 @@ class SetsPolicies(Opened):
 
     def unset_policies(self, topic: str, *names: str, subscription_name: str | None = None) -> bool:
         """Give some policies of a topic, or of a subscription, their defaults again; whether they had others.
+
+        With a window, a guard or a sink goes what belongs to it.
 
         Raises:
             InvalidTopicName: the topic has no name.

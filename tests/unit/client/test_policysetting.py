@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,12 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.client.client import Client
 from pipeline.client.exceptions import SubscriptionNotFound
-from pipeline.client.subscribing.policysetting import policy_history, set_policy, topic_policies, unset_policy
+from pipeline.client.subscribing.policysetting import (
+    policy_history,
+    set_policy,
+    topic_policies,
+    unset_policy,
+)
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.client.subscribing.topics import create_partitioned_topic, topic_partitions
 from pipeline.config.errors import BadValue
@@ -161,7 +167,7 @@ def test_a_guard_is_evaluated_when_it_is_set_and_shown_with_its_tables(
         with pytest.raises(BadValue, match="guard"):
             client.set_policies("t", "s", guard="no_such_column")
         with pytest.raises(BadValue, match="guard_tables"):
-            client.unset_policies("t", "guard", subscription_name="s")
+            client.set_policies("t", "s", guard=None)
         assert client.set_policies("t", "s", guard="message_key > ''", guard_tables={})
     states = GuardStates(Files(), root)
     for guard in (words[1], "message_key > ''"):
@@ -171,6 +177,22 @@ def test_a_guard_is_evaluated_when_it_is_set_and_shown_with_its_tables(
     assert "fails" not in output(root, "subscriptions")
     output(root, "policy", "unset", *named, "guard")
     assert json.loads(output(root, "policy", "show", *named, "--json"))["guard"] is None
+
+
+def test_what_belongs_to_a_policy_alone_is_unset_with_it(root: str) -> None:
+    """A window goes with its zone and its spread, a guard with its tables; what stands by itself stays."""
+    set_policy(root, "t", window="08:00-20:00", window_zone="Europe/Rome", window_spread_ms=60_000, ttl_ms=5_000)
+    output(root, "policy", "unset", "--topic", "t", "window")
+    assert topic_policies(root, "t") == TopicPolicies(ttl_ms=5_000)
+    subscribe(root, Subscription("t", "s"))
+    write_deltalake(f"{root}/paid", pa.table({"order_id": ["o-1"]}))
+    guard = {"guard": "message_key NOT IN (SELECT order_id FROM paid)", "guard_tables": {"paid": f"{root}/paid"}}
+    set_policy(root, "t", "s", ack=True, retry_min_ms=5_000, retry_max_ms=700_000, **guard)
+    assert unset_policy(root, "t", "guard", "retry_min_ms", subscription="s")
+    left = Policies(ack=True, retry_max_ms=700_000)
+    assert replace(subscriptions(root)[0].policies, ack_after=None) == left
+    assert unset_policy(root, "t", "ack", subscription="s")
+    assert replace(subscriptions(root)[0].policies, ack_after=None) == replace(left, ack=False)
 
 
 def test_a_policy_that_dispatch_cannot_follow_leaves_the_others_as_they_are() -> None:
