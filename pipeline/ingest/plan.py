@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline.config.errors import BadSetting
 from pipeline.config.stages import INGEST
+from pipeline.config.zones import check_rules
 from pipeline.delta.logs.entries import Commit
 from pipeline.delta.reading.strangers import LeftOut
 from pipeline.delta.warehouse import Warehouse
@@ -43,6 +44,7 @@ class Plan:
         entries: so many messages fill a ledger; 0: an earlier version of this project did not say it.
         scheduled: the instant of the last batch before this one that went to the schedule as a whole; 0: none did. What
             of it was due at once waits for the end of its bucket there, and comes before what is due at once now.
+        rules: the release of the rules of time zones, by which windows are found; empty: nobody noted it.
     """
 
     now: Ms
@@ -62,6 +64,7 @@ class Plan:
     near: bool = True
     entries: int = 0
     scheduled: int = 0
+    rules: str = ""
 
     @property
     def span(self) -> Span:
@@ -94,14 +97,21 @@ class Plan:
         """The first ledger that is left unused by so many messages; of an earlier plan so many `entries` fill one."""
         return self.first_ledger + ledgers(accepted, self.entries or entries)
 
-    def check_filled(self, accepted: int, entries: int) -> None:
-        """Refuse to give messages other positions than they had.
+    def check_again(self, terms: Terms, accepted: int) -> None:
+        """Refuse to give messages other due times or positions than they had.
+
+        Args:
+            terms: of the batch, as it is looked at again.
+            accepted: so many of its messages are accepted.
 
         Raises:
             BadSetting: the plan does not say how many messages fill a ledger, and that was another number.
+            OtherRules: a topic has a window, and the plan was made by other rules of time zones.
         """
-        if self.filled(accepted, entries) != self.next_ledger:
-            raise BadSetting("entries_per_ledger", entries, "what it was when these messages were accepted")
+        if terms.topics.windows:
+            check_rules(self.rules)
+        if self.filled(accepted, terms.entries) != self.next_ledger:
+            raise BadSetting("entries_per_ledger", terms.entries, "what it was when these messages were accepted")
 
     def as_note(self) -> dict[str, Any]:
         """For the metadata of a commit."""

@@ -23,6 +23,7 @@ from pipeline.config.session import compiled
 from pipeline.config.settings import MINUTE_MS
 from pipeline.config.stages import INGEST, SCHEDULE
 from pipeline.config.timeline import timeline
+from pipeline.config.zones import RULES
 from pipeline.delta.checkpoints import Checkpoint, Log, Position, Progress
 from pipeline.delta.logs.change import Change
 from pipeline.delta.logs.entries import between, newest, rows_of, uri_name
@@ -138,7 +139,7 @@ class Ingest:
         start, end = Position(plan.now, *plan.begin), Position(plan.now, *plan.source)
         changes, _ = self._changes.between(start, end)
         with self._batch(session, plan, start, end, changes, batch_id, checked=True) as batch:
-            plan.check_filled(batch.counts.accepted, self._settings.entries_per_ledger)
+            plan.check_again(batch.terms, batch.counts.accepted)
             self._write_messages(batch, plan, self._commits(owner, batch_id))
 
     def _commits(self, owner: str, batch_id: int) -> BatchCommits:
@@ -362,12 +363,13 @@ class Ingest:
         ahead = now + self._settings.horizon_ms
         until = max(memory.loaded, (ahead // self._segment_ms + 1) * self._segment_ms)
         limits = (self._settings.max_delay_ms, self._settings.max_payload_bytes)
-        span, entries = ((start.version, start.index), (end.version, end.index)), self._settings.entries_per_ledger
+        span = (start.version, start.index), (end.version, end.index)
         ledger, registry, last = memory.next_ledger, self._registry.version(), self.sinks["segments"].last
         seen = -1 if last is None else int(last.note["registry"])
         self._last_instant = now
         merged = tuple(each.version for each in changes if each.version < end.version and self._changes.separates(each))
-        plan = Plan(now, limits, memory.loaded, until, ledger, ledger, seen, registry, *span, merged, entries=entries)
+        plan = Plan(now, limits, memory.loaded, until, ledger, ledger, seen, registry, *span, merged)
+        plan = replace(plan, entries=self._settings.entries_per_ledger, rules=RULES)
         if span[0] == span[1] or seen != registry or not self._settings.express_ms:
             # Who has just come is known to dispatch by a marker of this batch: it has to come first.
             return plan

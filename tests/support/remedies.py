@@ -152,6 +152,7 @@ TRIED: Mapping[str, Tests] = {
     "NotedAhead": "unit/client/test_deadletters.py::"
     "test_letters_are_put_back_once_each_after_somebody_has_noted_the_right_number",
     "NotedByOthers": "unit/moving/test_places.py::test_a_number_of_somebody_else_does_not_move_an_import",
+    "OtherRules": f"{_REPAIRED}test_lost_messages_of_a_window_are_accepted_again_only_by_their_rules_of_zones",
     "OutputFailed": "unit/jobs/test_surroundings.py::test_what_a_full_disk_did_not_take_is_printed_when_there_is_room",
     "PreparedFileGone": _VACUUM,
     "SinkPlaceGone": "unit/jobs/test_sinks.py::"
@@ -201,8 +202,7 @@ UNTRIED: Mapping[str, str] = {
     "MemoryEnded": "A test that ends the memory of its machine ends others with it. A start after such a death is that "
     "of any other process that died.",
     "NoSession": "The machine lacks memory or a way to Maven Central, which no test can give back; of Java see NoJava.",
-    "StageFailed": "Whatever else ends a stage: the doctor has words of its own for it, and a start is as after any "
-    "other death.",
+    "StageFailed": "Whatever else ends a stage: the doctor has words for it, and a start is as after any other death.",
 }
 """Why no test follows the remedy of a word or an error."""
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
+from pipeline.config.zones import check_rules
 from pipeline.ingest.core.terms import Terms
 from pipeline.storage.arrays import IntArray, first_reason, longs, ordered, ranks
 from pipeline.storage.texts import PAYLOAD_BYTES, WRONG_TEXT
@@ -87,7 +88,11 @@ def _planned(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
 
 
 def windowed(rows: pa.Table, terms: Terms) -> Iterator[tuple[str, TopicWindow, IntArray]]:
-    """The topics of rows that have a window, with the numbers of their rows."""
+    """The topics of rows that have a window, with the numbers of their rows.
+
+    Raises:
+        OtherRules: there is one, and this process has other rules of time zones than the terms.
+    """
     if not terms.topics.windows:
         return
     coded = _coded(rows)
@@ -96,6 +101,7 @@ def windowed(rows: pa.Table, terms: Terms) -> Iterator[tuple[str, TopicWindow, I
         topic = name.decode(errors="surrogateescape")
         opening = terms.topics.of(topic).opening
         if opening is not None:
+            check_rules(terms.rules)
             yield topic, opening, np.flatnonzero(indices == number)
 
 

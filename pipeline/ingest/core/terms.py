@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pipeline.config.settings import LAST_INSTANT_MS, MINUTE_MS, Settings
+from pipeline.config.zones import RULES
 from pipeline.subscriptions.lines import NO_POLICIES, Topics
 from state.units import Ms
 
@@ -24,6 +25,7 @@ class Terms:
         first_ledger: the ledger that the first accepted row gets; `ledgers` says how many are filled.
         entries: how many rows fill a ledger.
         batch_id: the batch.
+        rules: the release of the rules of time zones; an executor may have another one.
     """
 
     now: Ms
@@ -37,6 +39,7 @@ class Terms:
     first_ledger: int = 0
     entries: int = Settings.entries_per_ledger
     batch_id: int = 0
+    rules: str = RULES
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,6 @@ def test_a_program_that_has_a_session_keeps_its_jars(
 ) -> None:
     """They cannot be changed any more. A notebook of a platform has a session before its first line."""
     brings(tmp_path, "3.5.0")
-    monkeypatch.setattr(module.pyspark.sql.SparkSession, "getActiveSession", lambda: builder)
-    assert program_session("a", WAREHOUSE) is builder
+    monkeypatch.setattr(f"{module.__name__}.pyspark.sql.SparkSession.getActiveSession", lambda: builder)
+    program_session("a", WAREHOUSE)
     assert builder.packages is None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shutil import copytree, rmtree
 
@@ -22,12 +23,15 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from pipeline.client.producing.inbox import OutgoingMessage, send
+from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.errors import BrokenVersion, ColumnGone, InboxColumn, VersionGone
 from pipeline.config.options import Options
 from pipeline.config.settings import VirtualClock
+from pipeline.config.zones import RULES, OtherRules
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import actions_of
+from pipeline.ingest.core.terms import Terms
 from pipeline.service.takeover import take_over_ingest
 from pipeline.subscriptions.policies import Policies
 from schemas import (
@@ -301,3 +305,30 @@ def test_messages_that_were_restored_alone_are_accepted_again_at_their_positions
     assert whats(stages) == set()
     assert max(came(stages).values()) == 1
     assert len(came(stages)) == 12
+
+
+def test_lost_messages_of_a_window_are_accepted_again_only_by_their_rules_of_zones(
+    stages: Stages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By others they would have other due times, and so other positions than those that were given out.
+
+    Who installs the release that the line names goes on.
+    """
+    set_policy(stages.root, "t", window="Mo-Su 08:00-20:00", window_zone="Europe/Rome")
+    copytree(path_of(stages.root, MESSAGES), tmp_path / "copy")
+    stages.instant += 1_000
+    with monkeypatch.context() as then:
+        then.setattr("pipeline.ingest.stage.RULES", "1999a")
+        assert stages.ingest(message("now", "t"), message("later", "t", after=90_000))
+    go(stages)
+    there = rows(stages, MESSAGES)
+    rmtree(path_of(stages.root, MESSAGES))
+    copytree(tmp_path / "copy", path_of(stages.root, MESSAGES))
+    with pytest.raises(OtherRules) as refused:
+        take_over_ingest(stages.warehouse, Options(VirtualClock(), stages.settings))
+    assert (refused.value.field, refused.value.value) == ("tzdata", RULES)
+    assert refused.value.allowed.startswith("1999a")
+    monkeypatch.setattr("pipeline.config.zones.RULES", "1999a")
+    monkeypatch.setattr("pipeline.ingest.plan.Terms", partial(Terms, rules="1999a"))
+    take_over_ingest(stages.warehouse, Options(VirtualClock(), stages.settings))
+    assert sorted(map(str, rows(stages, MESSAGES))) == sorted(map(str, there))

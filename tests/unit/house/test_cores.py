@@ -13,7 +13,7 @@ CORES = ("pipeline.dispatch.core", "pipeline.ingest.core", "pipeline.settle.core
 VALUES = (
     *(f"pipeline.subscriptions.{name}" for name in ("incarnations", "lines", "policies", "policytable")),
     *(f"pipeline.subscriptions.{name}" for name in ("rates", "records", "windows")),
-    *(f"pipeline.config.{name}" for name in ("errors", "settings")),
+    *(f"pipeline.config.{name}" for name in ("errors", "settings", "zones")),
 )
 """Plain records and rules that all rooms share."""
 ARRAYS = ("numpy", "pyarrow", "pyroaring")

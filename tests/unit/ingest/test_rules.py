@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="a batch has modules of Spark beside it")
 
+from pipeline.config import zones
 from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
+from pipeline.config.zones import RULES, OtherRules
 from pipeline.config.zones import zone as zone_of
 from pipeline.ingest.accept_local import numbered
 from pipeline.ingest.core.rules import classify, message_columns
@@ -224,6 +227,20 @@ def test_any_rows_are_judged_as_each_of_them_alone(terms: Terms, rows: list[dict
     """Hostile times and delays, topics that are no text, and limits at their edges."""
     wrong = wrong_texts(table_of(INBOX, rows)).to_pylist()
     assert look(rows, terms) == [plain(*each, terms) for each in zip(rows, range(len(rows)), wrong, strict=True)]
+
+
+def test_a_window_is_not_looked_at_by_other_rules_of_zones_than_those_of_the_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An executor with another tzdata would find other due times than were counted, and give one position twice."""
+    sent_there = pickle.dumps(replace(TERMS, topics=POLICIES))
+    monkeypatch.setattr(zones, "RULES", "1999a")
+    terms = pickle.loads(sent_there)  # noqa: S301 - as executors get them
+    with pytest.raises(OtherRules) as refused:
+        look(sent({"topic": "v"}), terms)
+    assert (refused.value.field, refused.value.value) == ("tzdata", "1999a")
+    assert refused.value.allowed.startswith(RULES)
+    assert len(look(sent({"topic": "u"}), terms)) == 1
 
 
 ONE = Topics({"t": TopicPolicies(fixed_delay_ms=7_000)})
