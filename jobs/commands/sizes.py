@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pipeline.config.profiles import Profile, fitted
 from pipeline.config.session import PARTITIONS
-from pipeline.config.sizing import Choice, SizingInputs
+from pipeline.config.sizing import Choice, SizingInputs, short_of_memory
 from pipeline.config.spelling import spell
 from pipeline.delta.tables import place
 from pipeline.delta.warehouse import Warehouse
@@ -14,7 +14,7 @@ from pipeline.storage.files import sync_files
 def sized(warehouse: Warehouse, profile: Profile, echo: Callable[[str], None]) -> Profile:
     """The profile with what it leaves open chosen for a warehouse and a session.
 
-    The session gets its shuffle partitions, and whether it waits for the disk.
+    It says what it chose, and when the memory is too small. The session gets its shuffle partitions, and whether it waits for the disk.
 
     Raises:
         BadSetting: the warehouse states a rate that is none.
@@ -25,6 +25,9 @@ def sized(warehouse: Warehouse, profile: Profile, echo: Callable[[str], None]) -
     sync_files(on=whole.options.settings.sync)
     for line in lines(here, choices):
         echo(line)
+    short = short_of_memory(here.memory, str(warehouse.spark.conf.get("spark.driver.memory", "")))
+    if short is not None:
+        echo(short)
     return whole
 
 

@@ -34,6 +34,8 @@ _MOST_DRIVER_ROWS = 4_000_000
 # Half of the memory, where that is less: the other half is for Python, its workers, and what the JVM has beside its
 # heap. With less than the least one Spark does not start.
 _HEAP, _ROOM, _LEAST_HEAP_MB = "2g", 4 << 30, 512
+# Beside a heap of 1 GB Python, its workers and the rest of the JVM held 0.6 GB (docs/where-it-runs.md).
+_LEAST_MEMORY = 1_200 << 20
 # A message is hardly smaller in a file. A batch of one file more than this is still small enough for the driver.
 _LEAST_BYTES_A_ROW = 32
 
@@ -118,6 +120,22 @@ def is_limited(left: Limits | None = None) -> bool:
 def heap_for(memory: int) -> str:
     """The heap of a JVM beside which Python and its workers find room, as Spark writes it. `memory` in bytes."""
     return _HEAP if memory >= _ROOM else f"{max(_LEAST_HEAP_MB, memory // 2 >> 20)}m"
+
+
+def short_of_memory(memory: int, heap: str) -> str | None:
+    """What a start says where the heap that is chosen leaves too little beside it; None: it leaves enough.
+
+    Args:
+        memory: of the machine, or what a container leaves of it, in bytes.
+        heap: that of the JVM, as Spark writes it. One that somebody stated is their choice.
+    """
+    if memory >= _LEAST_MEMORY or heap != heap_for(memory):
+        return None
+    return (
+        f"Memory is short: of {memory / 1e9:.1f} GB session.memory = {heap} is the heap of the JVM, and Python and its "
+        f"workers take about 0.6 GB beside it. The system may end the job without a word. "
+        f"Give it {_LEAST_MEMORY / 1e9:.1f} GB or more"
+    )
 
 
 def _stores(place: SizingInputs) -> Choice:

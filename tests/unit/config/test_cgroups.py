@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from jobs.commands import sizes
 from jobs.commands.sizes import lines
 from pipeline.config.cgroups import Limits, limits
+from pipeline.config.options import Options
+from pipeline.config.profiles import Profile
+from pipeline.config.session import Machine
 from pipeline.config.settings import LiveClock, Settings
 from pipeline.config.sizing import SizingInputs, choose, cores_here, heap_for, is_limited, memory_here, segment_for
 
@@ -98,6 +104,33 @@ def test_a_limit_counts_where_the_machine_has_more() -> None:
 def test_half_of_a_small_container_is_left_to_python(memory: int, heap: str) -> None:
     """The system kills a container that takes more; Spark does not start with less than half a gigabyte."""
     assert heap_for(memory) == heap
+
+
+@pytest.mark.parametrize(
+    ("memory", "heap", "is_short"),
+    [
+        (GB // 2, "512m", True),
+        (GB, "512m", True),
+        (1_199 << 20, "599m", True),
+        (1_200 << 20, "600m", False),
+        (2 * GB, "1024m", False),
+        (GB, "450m", False),
+        (64 * GB, "2g", False),
+    ],
+)
+def test_a_start_says_when_the_heap_leaves_too_little_to_python(
+    monkeypatch: pytest.MonkeyPatch, memory: int, heap: str, *, is_short: bool
+) -> None:
+    """The system kills such a job in the middle of a batch, and no log says why. A heap that is stated is a choice."""
+    said, conf = list[str](), SimpleNamespace(set=lambda *_: None, get=lambda *_: heap)
+    here = SizingInputs(1_000, segment_for(1_000), 1, memory, is_limited=True)
+    monkeypatch.setattr(sizes, "place", lambda _: here)
+    monkeypatch.setattr(sizes, "sync_files", lambda **_: None)
+    warehouse: Any = SimpleNamespace(spark=SimpleNamespace(conf=conf))
+    sizes.sized(warehouse, Profile(Machine(), Options(LiveClock())), said.append)
+    short = [each for each in said if each.startswith("Memory is short")]
+    assert len(short) == is_short
+    assert all(f"session.memory = {heap}" in each for each in short)
 
 
 def test_what_is_chosen_says_that_it_is_for_a_container() -> None:
