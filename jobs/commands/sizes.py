@@ -14,7 +14,8 @@ from pipeline.storage.files import sync_files
 def sized(warehouse: Warehouse, profile: Profile, echo: Callable[[str], None]) -> Profile:
     """The profile with what it leaves open chosen for a warehouse and a session.
 
-    It says what it chose, and when the memory is too small. The session gets its shuffle partitions, and whether it waits for the disk.
+    It says what it chose, and when memory is short. The session gets its shuffle partitions, and whether it waits for
+    the disk.
 
     Raises:
         BadSetting: the warehouse states a rate that is none.
