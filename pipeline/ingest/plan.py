@@ -13,7 +13,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.batchcommits import last_commits
 from pipeline.ingest.core.terms import Terms, ledgers
 from pipeline.ingest.segments import Span
-from pipeline.subscriptions.lines import Registered
+from pipeline.subscriptions.lines import Topics
 from schemas import MESSAGES, REJECTED_INGEST, SEGMENTS
 from state.units import Ms
 
@@ -45,6 +45,7 @@ class Plan:
         scheduled: the instant of the last batch before this one that went to the schedule as a whole; 0: none did. What
             of it was due at once waits for the end of its bucket there, and comes before what is due at once now.
         rules: the release of the rules of time zones, by which windows are found; empty: nobody noted it.
+        marker: the last marker before the batch; -1: an earlier version of this project did not say it.
     """
 
     now: Ms
@@ -65,17 +66,19 @@ class Plan:
     entries: int = 0
     scheduled: int = 0
     rules: str = ""
+    marker: int = -1
 
     @property
     def span(self) -> Span:
         """Which positions the batch addresses."""
         return Span(self.now, self.loaded, self.load_until, self.first_ledger, self.next_ledger, self.express)
 
-    def terms(self, registered: Registered, segment_ms: int, entries: int, number: int) -> Terms:
+    def terms(self, topics: Topics, ticks: Mapping[str, int], segment_ms: int, entries: int, number: int) -> Terms:
         """What decides the rows of the batch.
 
         Args:
-            registered: what the registry says at the plan's version.
+            topics: the policies of topics at the plan's version of the registry.
+            ticks: the coarsest tick of those who listen to each topic with a window, ms.
             segment_ms: the span of a segment.
             entries: so many messages fill a ledger, when the plan does not say it.
             number: of the batch.
@@ -83,8 +86,8 @@ class Plan:
         return Terms(
             self.now,
             *self.limits,
-            registered.topics,
-            registered.ticks,
+            topics,
+            ticks,
             self.express,
             self.load_until,
             segment_ms,

@@ -135,7 +135,7 @@ class MembershipCache:
     """
 
     def __init__(self) -> None:
-        self._last: tuple[Mapping[Name, Subscription], Mapping[Name, Incarnation], frozenset[Name]] | None = None
+        self._last: tuple[Mapping[Name, Subscription], Mapping[Name, Incarnation], frozenset[Name], int] | None = None
         self._members = Membership({}, {}, {}, frozenset())
 
     def at(
@@ -149,9 +149,9 @@ class MembershipCache:
         last = self._last
         same = last is not None and last[0] is registered and last[1] is known and last[2] == gone
         # Whoever joins gets the ledgers of one batch and no other.
-        if not same or self._members.joined:
+        if not same or (self._members.joined and last is not None and last[3] != first_ledger):
             self._members = Membership.of(registered, known, first_ledger, gone)
-            self._last = registered, known, gone
+            self._last = registered, known, gone, first_ledger
         return self._members
 
 

@@ -41,6 +41,7 @@ from pipeline.ingest.changes import Changes, refused
 from pipeline.ingest.core.terms import Counts
 from pipeline.ingest.expressgate import ExpressGate
 from pipeline.ingest.inboxcolumns import check_columns
+from pipeline.ingest.listening import Listening
 from pipeline.ingest.plan import Plan
 from pipeline.ingest.refusals import say_refused
 from pipeline.ingest.segments import (
@@ -49,7 +50,6 @@ from pipeline.ingest.segments import (
     LOAD,
     NEAR,
     Membership,
-    MembershipCache,
     bounds,
     local_segment_rows,
     pieces,
@@ -92,7 +92,6 @@ class Ingest:
         self._plain = head.protocol["minReaderVersion"] <= 1
         self._files, self._segment_ms = warehouse.files, segment_ms(warehouse)
         self._registry, self._log = Registry(warehouse), MessageLog(warehouse)
-        self._membership = MembershipCache()
         self._changes, tables = Changes(warehouse), (MESSAGES, REJECTED_INGEST, SEGMENTS)
         self.sinks = {t.name: Sink(warehouse, t, INGEST, checkpoint.wrote) for t in tables}
         self.sinks[REDELIVERY.name] = Sink(warehouse, REDELIVERY, INGEST, after=self._unmarked())
@@ -101,6 +100,7 @@ class Ingest:
         self._gate = ExpressGate(schedule, self.sinks, self._settings.express_ms or 0)
         self._memory: IngestMemory | None = None
         self._markers = Markers(warehouse)
+        self._listening = Listening(self._registry, self._markers)
         last = [sink.last for sink in self.sinks.values() if sink.last is not None]
         # What another checkpoint called now is in where this one begins.
         own = [Ms(commit.note["now"]) for commit in last if commit.owner == checkpoint.owner]
@@ -171,7 +171,8 @@ class Ingest:
         """
         idle = (start.version, start.index) == (end.version, end.index)
         registered = Registered() if idle else self._registry.at(plan.registry)
-        terms = plan.terms(registered, self._segment_ms, self._settings.entries_per_ledger, number)
+        ticks = self._listening.ticks(plan, registered.topics, self._memory)
+        terms = plan.terms(registered.topics, ticks, self._segment_ms, self._settings.entries_per_ledger, number)
         if idle:
             # A tick alone: there may be something to load.
             yield LocalBatch.of(NO_ROWS, terms)
@@ -241,9 +242,7 @@ class Ingest:
         memory = self._recall(plan)
         if commits.note(SEGMENTS) is not None:
             return
-        gone = self._registry.gone_between(memory.lives, plan.seen, plan.registry)
-        lines = self._registry.at(plan.registry).subscriptions
-        members = self._membership.at(lines, memory.lives, plan.first_ledger, gone)
+        members = self._listening.members(plan, memory.lives)
         moved = plan.seen < plan.registry
         unfollowed = self._registry.not_held_at(plan.seen, members.refused) if moved else ()
         wrong = self._registry.wrong_since(plan.seen, plan.registry) if moved else {}
@@ -369,7 +368,7 @@ class Ingest:
         self._last_instant = now
         merged = tuple(each.version for each in changes if each.version < end.version and self._changes.separates(each))
         plan = Plan(now, limits, memory.loaded, until, ledger, ledger, seen, registry, *span, merged)
-        plan = replace(plan, entries=self._settings.entries_per_ledger, rules=RULES)
+        plan = replace(plan, entries=self._settings.entries_per_ledger, rules=RULES, marker=memory.marker)
         if span[0] == span[1] or seen != registry or not self._settings.express_ms:
             # Who has just come is known to dispatch by a marker of this batch: it has to come first.
             return plan

@@ -212,15 +212,6 @@ class Registered:
         return {name: line.subscription for name, line in self.lines.items()}
 
     @cached_property
-    def ticks(self) -> dict[str, int]:
-        """The coarsest tick of those who listen to a topic, for topics with a window, ms."""
-        found: dict[str, int] = {}
-        for (topic, _), each in self.subscriptions.items() if self.topics.windows else ():
-            if each.fits and self.topics.of(topic).opening is not None:
-                found[topic] = max(each.tick_ms, found.get(topic, 1))
-        return found
-
-    @cached_property
     def shapings(self) -> dict[Name, Policies]:
         """The policies of the subscriptions for which dispatch has something to follow."""
         found = ((name, _within_topic(line.policies, self.topics.of(line.topic))) for name, line in self.lines.items())

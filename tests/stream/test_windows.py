@@ -21,6 +21,7 @@ from pipeline.storage.parquet import RowGroup
 from pipeline.subscriptions.windows import TopicWindow
 from schemas import DELIVERIES, MESSAGES, REJECTED_DISPATCH
 from tests.support.consuming import acknowledging, says
+from tests.support.examined import wrong
 from tests.support.stream import (
     Step,
     World,
@@ -104,6 +105,36 @@ def test_a_message_comes_by_day_where_its_recipient_is(play: Play, death: str | 
     assert put_off.keys() == {"Europe/Rome", "America/New_York", "Mars/Olympus", "None"}
     assert {each.timestamp() * 1_000 for each in put_off.values()} == {T0}
     world.sound()
+
+
+@pytest.mark.parametrize("death", [None, "ingest.messages", "ingest.segments"])
+def test_the_ticks_count_by_which_messages_are_released(play: Play, death: str | None) -> None:
+    """A life keeps its tick, whatever another writer makes of its line; whoever joins has that of the registry.
+
+    A tick of ten minutes has buckets of 524 s, of which one ends 235 s before the window closes.
+    """
+    end, minutes = ROME + 12 * HOUR, 60 * SECOND
+    world = play(
+        [
+            subscribe("old", "s", tick_ms=10 * minutes),
+            window("old", window_zone="Europe/Rome"),
+            window("new", window_zone="Europe/Rome"),
+            append(message("a", "old", deliver_at=end - 4 * minutes)),
+            advance(T0),
+            subscribe("old", "s", tick_ms=1),
+            subscribe("new", "s", tick_ms=1),
+            subscribe("new", "coarse", tick_ms=10 * minutes),
+            append(*(message("b", topic, deliver_at=end - minutes) for topic in ("old", "new"))),
+            *([] if death is None else [kill_after(death)]),
+            advance(T0 + SECOND),
+            *([] if death is None else [restart()]),
+            *(advance(each) for each in (end, end + DAY)),
+        ]
+    )
+    due = {(row["topic"], row["payload"].decode()): row["due_time"].timestamp() * 1_000 for row in world.rows(MESSAGES)}
+    late = ROME + DAY
+    assert due == {("old", "a"): end - 4 * minutes, ("old", "b"): late, ("new", "b"): late}
+    assert wrong(world.warehouse.root) == {("two_lines", "old/s")}
 
 
 def test_what_comes_in_at_night_is_spread_over_the_opening(play: Play) -> None:
