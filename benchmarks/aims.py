@@ -360,6 +360,7 @@ _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "page-many": aims_page.many,
     "beside": aims_page.beside_job,
     "forecast": aims_control.foretold,
+    "recurring": aims_control.recurring,
     "space": aims_control.freed,
     "cluster": _cluster,
     "kafka": _kafka,

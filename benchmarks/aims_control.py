@@ -14,6 +14,8 @@ _TOLD_S = 10
 """A forecast of a day, with two rates and an outage."""
 _FREED, _LEFT = 1.1, 0.55
 """What is cancelled leaves so much of what is delivered; of messages so much of all stays when half of them go."""
+_PLANNED_S, _SCHEDULES = 60, 100_000
+"""A million occurrences planned, and how many schedules that is for."""
 _LOOKS = ("dry run", "dry run by key", "dry run of shift", "cancel by key")
 _COMMANDS = ("cancel", "undo", "shift", "undo of shift")
 _INDEXED = "put in the index"
@@ -119,3 +121,12 @@ def freed(result: Row) -> Iterator[Line]:
         met,
         f"delivered: {theirs:,}",
     )
+
+
+def recurring(result: Row) -> Iterator[Line]:
+    """Schedules: a million occurrences planned, by the time of a processor. Judged are a hundred thousand schedules."""
+    row = next(each for each in result["rows"] if each["what"] == "plan")
+    seconds = row["cpu_s"] * MILLION / row["rows"]
+    ours, met = f"{seconds:.1f} s with {row['rows']:,}", seconds <= _PLANNED_S
+    judged = met if row["schedules"] >= _SCHEDULES or not met else None
+    yield Line("recurring", "a million occurrences planned", f"<= {_PLANNED_S} s of a core", ours, judged)

@@ -110,7 +110,7 @@ def test_the_commands_without_spark_take_a_bucket_for_a_folder() -> None:
     call("subscribe", "--warehouse", "s3a://bucket/commands/", "--topic", "t", "--subscription", "s")
     assert call("send", "--warehouse", "s3a://bucket/commands", "--topic", "t", "hello").startswith("1 sent as ")
     shown = json.loads(call("pending", "--warehouse", "s3://bucket/commands", "--json"))
-    assert (shown["in_inbox"], [each["subscription"] for each in shown["pending"]]) == (1, ["s"])
+    assert (shown["in_inbox"], [each["subscription"] for each in shown["subscriptions"]]) == (1, ["s"])
     assert call("receive", "--warehouse", "s3://bucket/commands", "--no-follow") == ""
     assert call("doctor", "--warehouse", "s3://bucket/commands").splitlines()[-1] == "Nothing is wrong."
 
