@@ -49,7 +49,7 @@ SEGMENT_MS, TICK_MS = 5 * MINUTE_MS, 1_000
 T0 = 1_700_000_100_000
 """The begin of a segment."""
 PAUSE_MS = 10_000
-TIMES = INSTANT, LOAD, RELEASE = "an instant, s", "load of a segment, s", "release of a window, s"
+TIMES = INSTANT, LOAD, RELEASE = "an instant, s", "load of a segment, s", "release of what is due at once, s"
 STATE = "state, bytes"
 
 
@@ -70,7 +70,7 @@ class Workload:
     step_ms: int
     warm: int
     loads: int
-    window: int
+    released: int
     releases: int
 
     @property
@@ -181,16 +181,16 @@ def _loads(job: Clocked, workload: Workload) -> Iterator[float]:
 
 
 def _releases(job: Clocked, entering: Entering) -> Iterator[float]:
-    """Seconds from the instant at which a window is due to its last row in `deliveries`."""
+    """Seconds from the instant at which a release is due to its last row in `deliveries`."""
     workload = entering.workload
     for number in range(workload.releases):
         due = workload.due(number)
         published = due - PAUSE_MS // 2
-        job.reach(published, entering.rows(workload.window, published, (due - published, due - published)))
+        job.reach(published, entering.rows(workload.released, published, (due - published, due - published)))
         job.reach(due - 1)
         yield job.reach(due)
         wanted = F.col("deliver_at") == F.timestamp_millis(F.lit(due))
-        if job.warehouse.read(DELIVERIES).where(wanted).count() < workload.window:
+        if job.warehouse.read(DELIVERIES).where(wanted).count() < workload.released:
             raise SystemExit("not all were delivered: the figure would be worth nothing")
 
 

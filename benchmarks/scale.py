@@ -84,7 +84,7 @@ class Waiting:
             "state, bytes": self.state_bytes,
             "an instant, s": INSTANT_S,
             "load of a segment, s": LOAD_S + LOAD_FILE_S * self.opened,
-            "release of a window, s": RELEASE_S + RELEASE_FILE_S * self.opened,
+            "release of what is due at once, s": RELEASE_S + RELEASE_FILE_S * self.opened,
             "JVM, MB": JVM_MB,
             "Python driver, MB": DRIVER_MB + self.files * FILE_KB / 1_024,
         }
