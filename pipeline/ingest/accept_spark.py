@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -35,6 +37,8 @@ _VERDICT = "verdict"
 _ASKED = {"topic": "string", "publish_time": "timestamp", "deliver_at": "timestamp", "deliver_after_ms": "bigint"}
 """The columns that the core is asked with, beside what is measured."""
 _TIMES = ("publish_time", "deliver_at", "due_time", "put_off_from")
+_FEW_TOPICS = 16
+"""Of so many topics one is looked for in a batch."""
 _ANSWERED = {"reason": "string", "due_ms": "bigint", UNKNOWN_ZONE: "boolean"}
 _ANSWERED |= dict.fromkeys(_TIMES, "timestamp") | {"parked": "boolean"}
 
@@ -79,14 +83,27 @@ class SparkBatch:
 
 def classify(rows: DataFrame, terms: Terms) -> DataFrame:
     """Add `reason` (NULL: accepted), `due_ms` and `verdict`, which has the columns of `core.rules.MESSAGE`."""
-    spread = any(each.spread_ms for each in terms.topics.windows)
-    rows = numbered_by_arrival(short_topics(rows), ROW) if spread else short_topics(rows)
-    rows = rows.withColumn(_VERDICT, _verdict(terms))
+    numbered = _has_spread(rows, terms)
+    rows = numbered_by_arrival(short_topics(rows), ROW) if numbered else short_topics(rows)
+    rows = rows.withColumn(_VERDICT, _verdict(terms, F.col(ROW) if numbered else F.lit(0).cast("bigint")))
     return rows.select("*", f"{_VERDICT}.reason", f"{_VERDICT}.due_ms")
 
 
-def _verdict(terms: Terms) -> Column:
-    """What the core says of a row. As a value of its own, beside the others: those do not leave the JVM.
+def _has_spread(rows: DataFrame, terms: Terms) -> bool:
+    """Whether a row may be of a topic with a spread: the place of no other one counts.
+
+    Of few such topics rows are looked for until there is one. Readers of Parquet pass over what has none.
+    """
+    policies = terms.topics.policies.items()
+    spread = [topic for topic, each in policies if each.opening is not None and each.opening.spread_ms]
+    if not 0 < len(spread) <= _FEW_TOPICS:
+        return bool(spread)
+    # The partitions of a topic have its policies.
+    return not rows.where(reduce(or_, (F.col("topic").startswith(each) for each in spread))).isEmpty()
+
+
+def _verdict(terms: Terms, row: Column) -> Column:
+    """What the core says of a row, by its number. As a value of its own, beside the others: those do not leave the JVM.
 
     No argument is a list or a map: for every row Spark measures the batch that it makes for Python, and of such columns
     it then reads all that are in the batch already.
@@ -96,7 +113,6 @@ def _verdict(terms: Terms) -> Column:
     asked[WRONG_TEXT] = wrong_text(), "string"
     windows = terms.topics.windows
     if windows:
-        row = F.col(ROW) if any(each.spread_ms for each in windows) else F.lit(0).cast("bigint")
         asked[ROW] = row, "bigint"
     for name in sorted({each.zone.property for each in windows if each.zone.property is not None}):
         zone = F.element_at("properties", F.lit(name)).cast("binary")

@@ -25,6 +25,8 @@ from pipeline.ingest.core.terms import Terms
 from pipeline.maintenance import rewrite
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.gather import Gathered
+from pipeline.subscriptions.lines import Topics
+from pipeline.subscriptions.policies import TopicPolicies
 from schemas import INBOX, MESSAGES
 from state.units import Ms
 from tests.support.inboxrows import POLICIES, SELDOM, TICKS, inbox_rows, known_texts, known_topics, payloads, zoned
@@ -90,6 +92,23 @@ def test_a_row_is_accepted_or_refused_alike_and_has_the_same_times() -> None:
     seen = accept_spark.classify(on_spark(placed), terms).orderBy("place").select("verdict.*").toArrow()
     assert in_bytes(seen) == in_bytes(pa.Table.from_struct_array(here))
     assert {*seen.column("reason").to_pylist()} == {None, rules.REFUSED_BY_SOURCE, *TEXTS, *rules.REFUSALS}
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_rows_are_counted_for_places_where_one_has_a_place(*, many: bool) -> None:
+    """That of a topic whose window has a spread, or of a partition of it. Of many such topics none is looked for."""
+    window = TopicPolicies(window="08:00-20:00", window_spread_ms=60_000)
+    more = {f"other {number}": window for number in range(20 if many else 1)}
+    terms = Terms(Ms(T0), 10_000, 4, Topics({"t": window, "u": TopicPolicies(window="08:00-20:00"), **more}))
+
+    def counts(*topics: str) -> bool:
+        sent = inbox([{"topic": topic.encode()} for topic in topics])
+        for name, value in zip(ARRIVAL, (0, "f", 0), strict=False):
+            sent = sent.append_column(name, pa.repeat(value, sent.num_rows))
+        placed = on_spark(sent.append_column(ARRIVAL[3], pa.array(range(sent.num_rows), pa.int64())))
+        return rules.ROW in accept_spark.classify(placed, terms).columns
+
+    assert [counts("u", "v"), counts("u", "t"), counts("t-partition-3")] == [many, True, True]
 
 
 def test_refused_rows_are_listed_alike() -> None:
