@@ -150,7 +150,7 @@ class Topics:
 
     Attributes:
         policies: by topic; a partition without any of its own has those of its topic.
-        wrong: topics whose policies cannot be followed, and why; none of theirs count.
+        wrong: topics one of whose policies cannot be followed, and why; the others count, as those of subscriptions do.
         unclear: the texts of the registry of these topics.
     """
 
@@ -170,6 +170,9 @@ class Topics:
                 policies[topic] = TopicPolicies.of_map(dict(texts))
             except BadValue as error:
                 wrong[topic], unclear[topic] = str(error), dict(texts)
+                followed = TopicPolicies.followed(dict(texts))
+                if followed != _NOTHING_STATED:
+                    policies[topic] = followed
         return cls(policies, wrong, unclear)
 
     @cached_property

@@ -236,10 +236,11 @@ def test_what_cannot_be_followed_is_refused_with_its_name_value_and_range(root: 
 def test_policies_of_a_topic_that_cannot_be_followed_are_mended_by_one_that_is_set_or_unset(
     root: str, change: str, left: dict[str, str]
 ) -> None:
-    """Those that can be followed hold from then on; before, none of them did."""
-    texts = {"min_delay_ms": "5000", "max_delay_ms": "soon", "ttl_ms": "9000"}
-    written(root, "t", texts)
-    assert topic_policies(root, "t") == TopicPolicies()
+    """Those that can be followed hold, before and then; a window is none without its zone."""
+    window = {"window": "Mo-Fr 08:00-20:00", "window_zone": "Mars/Olympus", "window_spread_ms": "1000"}
+    written(root, "t", {"min_delay_ms": "5000", "max_delay_ms": "soon", "ttl_ms": "9000", **window})
+    assert topic_policies(root, "t") == TopicPolicies(min_delay_ms=5_000, ttl_ms=9_000)
+    assert topic_policies(root, "t-partition-0").opening is None
     words = ("policy", "set", "--topic", "t", "--max-delay", "7s")
     output(root, *(words if change == "set" else ("policy", "unset", "--topic", "t", "max_delay_ms")))
     kept = TopicPolicies(min_delay_ms=5_000, ttl_ms=9_000)
