@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.client.commanding.commands import cancel, release_now, reschedule, shift, undo
 from pipeline.client.insight.trace import trace
+from pipeline.client.subscribing.deadletters import put_back
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import Settings
@@ -157,8 +158,9 @@ def test_what_comes_in_at_night_is_spread_over_the_opening(play: Play) -> None:
     assert max(tens) <= 12
 
 
-def test_what_fails_in_the_evening_comes_again_in_the_morning(play: Play) -> None:
-    """By the zone of its recipient, which is in the message, and once, whatever dies."""
+@pytest.mark.parametrize("cause", [None, "ack_timeout", "owner_lost"])
+def test_what_fails_in_the_evening_comes_again_in_the_morning(play: Play, cause: str | None) -> None:
+    """A nack, a timeout and a lost consumer, by the zone of the recipient, which is in the message; whatever dies."""
     late = ROME + 12 * HOUR - SECOND
     world = play(
         [
@@ -167,7 +169,7 @@ def test_what_fails_in_the_evening_comes_again_in_the_morning(play: Play) -> Non
             append(to("Europe/Rome", deliver_at=late), to("America/New_York", deliver_at=late)),
             advance(T0),
             advance(late),
-            says("nack", "Europe/Rome", "America/New_York", after_ms=60 * SECOND),
+            says("nack", "Europe/Rome", "America/New_York", after_ms=60 * SECOND, cause=cause),
             kill_after("settle.segments"),
             advance(late + SECOND),
             closed(),
@@ -181,6 +183,30 @@ def test_what_fails_in_the_evening_comes_again_in_the_morning(play: Play) -> Non
     )
     again = late + SECOND + 60 * SECOND
     assert came(world) == {"Europe/Rome": [late, ROME + DAY], "America/New_York": [late, again]}
+    world.sound()
+
+
+def test_a_dead_letter_that_is_put_back_at_night_comes_in_the_morning(play: Play) -> None:
+    """It is sent anew, with the zone of its recipient."""
+    late = ROME + 12 * HOUR - SECOND
+    world = play(
+        [
+            acknowledging("t", "s", max_redeliveries=0),
+            window(window_zone="property:zone"),
+            append(to("Europe/Rome", deliver_at=late)),
+            advance(T0),
+            advance(late),
+            says("nack", "Europe/Rome"),
+            advance(late + SECOND),
+            advance(late + 2 * SECOND),
+            check(lambda world: same(sum(put_back(world.warehouse.root, "t-s-DLQ", ("t", "s"))), 1)),
+            advance(late + HOUR),
+            advance(ROME + DAY - 1),
+            check(lambda world: same(came(world), {"Europe/Rome": [late]})),
+            advance(ROME + DAY),
+        ]
+    )
+    assert came(world) == {"Europe/Rome": [late, ROME + DAY]}
     world.sound()
 
 
