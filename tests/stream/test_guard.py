@@ -90,9 +90,9 @@ def guarded(condition: str = UNPAID) -> Step:
 
 def unguarded(world: World) -> None:
     """Take the guards away, as the page of policies says."""
-    *_, guard, tables = span_of("policies.md", "delayline policy unset").split()
+    *_, guard = span_of("policies.md", "delayline policy unset").split()
     for name in NAMES:
-        assert unset_policy(world.warehouse.root, "t", guard, tables, subscription=name)
+        assert unset_policy(world.warehouse.root, "t", guard, subscription=name)
 
 
 def due(second: int, *keys: str) -> Step:
