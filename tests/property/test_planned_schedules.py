@@ -183,12 +183,13 @@ def played(stages: Stages, held: Held, step: Step, number: int) -> None:
         stages.instant = noticed = held.now
         stages.die_after(step.dies)
         stages.plan()
-        decided = step.dies is not None and step.dies.startswith("planner.") and step.down
-        if decided:
-            # All of the process is dead meanwhile.
+        is_noticed = "planner.decided" in stages.steps
+        if step.dies is not None and step.dies.startswith("planner.") and step.down:
+            # All of the process is dead meanwhile. It may have died while it caught up, before it noticed the change.
             stages.restart_all()
             held.now += step.down
             stages.instant = held.now
+            noticed = noticed if is_noticed else held.now
         work(stages)
         held.follow(stated(root), noticed)
     held.now += step.passes
