@@ -67,9 +67,7 @@ _DayOff = Annotated[
 _OnDayOff = Annotated[OnDayOff, typer.Option("--on-day-off", help="What becomes of what falls on one.")]
 _OnGap = Annotated[
     OnGap | None,
-    typer.Option(
-        "--on-gap", help="What becomes of a local time that clocks skip.", show_default="as the notation says"
-    ),
+    typer.Option("--on-gap", help="What becomes of a local time that clocks skip.", show_default=_AS_NOTATION),
 ]
 _OnFold = Annotated[
     OnFold | None,

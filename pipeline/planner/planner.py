@@ -95,6 +95,7 @@ class Planner:
         self._warehouse, self._clock, self._observe = warehouse, clock, observe
         longest = (settings or Settings()).max_delay_ms
         self._horizon_ms, self._ahead_ms = min(HORIZON_MS, longest), min(AHEAD_MS, max(0, longest - HORIZON_MS))
+        self._margin_ms = 0 if lookahead_ms is None else _MARGIN_MS
         self._lookahead_ms, self._express_ms = lookahead_ms, (settings or Settings()).express_ms or 0
         self._file = PlanFile(warehouse.files, warehouse.root)
         self._known: _Known | None = None
@@ -212,7 +213,7 @@ class Planner:
 
     def _bound(self, now: int) -> int:
         """From when on other definitions can count: later than anything that is released, ms UTC."""
-        return max(self._released(), now) + (0 if self._lookahead_ms is None else _MARGIN_MS) + 1
+        return max(self._released(), now) + self._margin_ms + 1
 
     def _decided(self, known: _Known) -> Change:
         """From when on other definitions count. It is written down before anything is taken back."""
@@ -257,9 +258,9 @@ class Planner:
 
     def _plan(self, known: _Known, plan: Plan, now: int, missed: int, taken: Collection[tuple[str, str]] = ()) -> None:
         """Append what is due to be planned, in commits of whole hours. What occurs before `missed` was missed."""
-        missed -= 0 if self._lookahead_ms is None else _MARGIN_MS
+        missed -= self._margin_ms
         last = max(plan.until, now + self._horizon_ms)
-        first = min(last, max(plan.until, now + (0 if self._lookahead_ms is None else self._lookahead_ms + _MARGIN_MS)))
+        first = min(last, max(plan.until, now + (self._lookahead_ms or 0) + self._margin_ms))
         rows = list[Planned]()
         count = 0
         for until in _parts(first, last):
