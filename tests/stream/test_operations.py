@@ -63,9 +63,10 @@ class InThisProcess:
     def serve(self, stages: list[Stage], *_: object) -> None:
         """Send a message, let all stages do what there is to do, and stop them."""
         self.instant += 60_000
-        send(self.root, [OutgoingMessage("t", f"at {self.instant}".encode(), at(self.instant))])
+        message = OutgoingMessage("t", f"at {self.instant}".encode(), at(self.instant))
         try:
-            reach(stages, Warehouse(self.root, self.spark), self.instant)
+            # Sent while ingest waits: at an earlier instant of its clock the message would be from the future.
+            reach(stages, Warehouse(self.root, self.spark), self.instant, lambda: send(self.root, [message]))
         finally:
             stop_all(stages)
 
