@@ -35,7 +35,7 @@ from pipeline.client.recurring import Recurring, each_of
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscribing.patterns import ConsumedTopics
 from pipeline.client.subscribing.policysetting import SetsPolicies
-from pipeline.client.subscribing.schedules import SetsSchedules
+from pipeline.client.subscribing.schedulesetting import SetsSchedules
 from pipeline.client.subscribing.subscriptions import unsubscribe
 from pipeline.client.subscribing.topics import expanded, topic_partitions
 from pipeline.client.tables.topiclog import TopicLog

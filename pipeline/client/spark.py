@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol, Unpack
 import pyarrow as pa
 
 from pipeline.client.commanding import commands
-from pipeline.client.commanding.commands import Command, HowGiven
+from pipeline.client.commanding.arguments import HowGiven
+from pipeline.client.commanding.commands import Command
 from pipeline.client.consuming import acknowledgingrows
 from pipeline.client.consuming.acknowledgingrows import SETTLED_BY
 from pipeline.client.options import spelled_out

@@ -7,6 +7,7 @@ __all__ = [
     "errors",
     "extras",
     "jvm",
+    "lazymodule",
     "lazyspark",
     "options",
     "paths",

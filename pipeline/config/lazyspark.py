@@ -6,9 +6,9 @@ What they name in annotations only is imported for the type checker, and errors 
 from __future__ import annotations
 
 import sys
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from pipeline.config.lazymodule import LazyModule
 
 __all__ = ["F", "deltaspark", "pyspark", "raised"]
 
@@ -20,21 +20,14 @@ _ERRORS = {
 }
 
 
-class _Late(ModuleType):
-    """A module under its name, loaded when it is asked for anything."""
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(import_module(self.__name__), name)
-
-
 if TYPE_CHECKING:
     import pyspark
     from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
     from pipeline.config import deltaspark
 else:
-    pyspark, F = _Late("pyspark"), _Late("pyspark.sql.functions")
-    deltaspark = _Late(f"{__package__}.deltaspark")
+    pyspark, F = LazyModule("pyspark"), LazyModule("pyspark.sql.functions")
+    deltaspark = LazyModule(f"{__package__}.deltaspark")
 
 
 def raised(*errors: str | type[Exception]) -> tuple[type[Any], ...]:

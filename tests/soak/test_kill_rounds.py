@@ -16,7 +16,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.client.commanding.commands import Command, HowCommanded, cancel, release_now, shift, undo
+from pipeline.client.commanding.arguments import HowCommanded
+from pipeline.client.commanding.commands import Command, cancel, release_now, shift, undo
 from pipeline.client.commanding.inforce import in_force
 from pipeline.client.commanding.outcomes import outcomes
 from pipeline.client.create import create_all

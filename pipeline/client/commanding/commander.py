@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from pipeline.client.checks import Opened, checked_topic
-from pipeline.client.commanding import commands
-from pipeline.client.commanding.commands import Command, HowCommanded, HowGiven
-from pipeline.client.commanding.outcomes import Outcome, outcomes
+from pipeline.client.commanding.arguments import HowCommanded, HowGiven
 from pipeline.client.options import spelled_out
+from pipeline.config.lazymodule import LazyModule
+
+if TYPE_CHECKING:
+    from pipeline.client.commanding import commands, outcomes
+    from pipeline.client.commanding.commands import Command
+    from pipeline.client.commanding.outcomes import Outcome
+else:
+    commands, outcomes = (LazyModule(f"{__package__}.{each}") for each in ("commands", "outcomes"))
 
 
 class Commander(Opened):
@@ -104,4 +110,4 @@ class Commander(Opened):
             ConnectError: the store does not answer.
         """
         with self._answering():
-            return outcomes(self._root, limit)
+            return outcomes.outcomes(self._root, limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypedDict, Unpack
+from typing import Unpack
 from uuid import uuid4
 
 import numpy as np
@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from pipeline.client.checks import time_us
 from pipeline.client.clock import clock_of
+from pipeline.client.commanding.arguments import HowCommanded, HowGiven
 from pipeline.client.commanding.conditions import condition_of
 from pipeline.client.commanding.inforce import Chosen, Named, at_work
 from pipeline.client.commanding.openings import Openings
 from pipeline.client.commanding.outcomes import remaining
 from pipeline.client.commanding.selecting import Selection, choose, selection
-from pipeline.client.message import MessageId
 from pipeline.client.options import refuse, spelled_out
 from pipeline.client.subscribing.topics import topics_of
 from pipeline.client.tables.topiclog import TopicLog, located
@@ -104,38 +104,6 @@ class Command:
     selection: Selection
     first_then: int | None = None
     last_then: int | None = None
-
-
-class HowGiven(TypedDict, total=False):
-    """What may be said of any command.
-
-    Attributes:
-        dry_run: write nothing, and say what would be done.
-        by: who commands it; kept with the command.
-        reason: why; kept with the command.
-    """
-
-    dry_run: bool
-    by: str | None
-    reason: str | None
-
-
-class HowCommanded(HowGiven, total=False):
-    """What a command names beside that; a key, a message, a condition, or positions.
-
-    Attributes:
-        key: messages with this key.
-        message_id: or one message, by the id that `send` gave or with which it was received. One that the job has not
-            taken yet is waited for.
-        where: or a condition over the columns of the view, in DataFusion's SQL.
-        positions: or those at these positions: an Arrow table with the columns `ledger_id` and `entry_id`, which any
-            engine may have made. What is not pending counts for nothing.
-    """
-
-    key: str | None
-    message_id: MessageId | None
-    where: str | None
-    positions: pa.Table | None
 
 
 @spelled_out(HowGiven, HowCommanded)

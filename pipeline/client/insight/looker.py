@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Unpack
 
 from pipeline.client.checks import Opened, checked_topic
-from pipeline.client.insight.pendingrows import HowListed, pending_rows
-from pipeline.client.insight.topics import TopicState, topics
-from pipeline.client.insight.trace import HowTraced, Trace, trace
+from pipeline.client.insight.arguments import HowListed, HowTraced
 from pipeline.client.options import spelled_out
+from pipeline.config.lazymodule import LazyModule
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pipeline.client.insight import pendingrows, topics, trace
+    from pipeline.client.insight.topics import TopicState
+    from pipeline.client.insight.trace import Trace
+else:
+    pendingrows, topics, trace = (LazyModule(f"{__package__}.{each}") for each in ("pendingrows", "topics", "trace"))
 
 
 class Looker(Opened):
@@ -33,7 +39,7 @@ class Looker(Opened):
             ConnectError: the store does not answer.
         """
         with self._answering():
-            return trace(self._root, checked_topic(topic), subscription_name, **how)
+            return trace.trace(self._root, checked_topic(topic), subscription_name, **how)
 
     def topics(self) -> list[TopicState]:
         """All topics, by name: their partitions and subscriptions, how many messages they hold, and how many wait.
@@ -44,7 +50,7 @@ class Looker(Opened):
             ConnectError: the store does not answer.
         """
         with self._answering():
-            return topics(self._root)
+            return topics.topics(self._root)
 
     @spelled_out(HowListed)
     def pending_rows(
@@ -65,4 +71,5 @@ class Looker(Opened):
             ConnectError: the store does not answer.
         """
         with self._answering():
-            return pending_rows(self._root, topic if topic is None else checked_topic(topic), subscription_name, **how)
+            name = topic if topic is None else checked_topic(topic)
+            return pendingrows.pending_rows(self._root, name, subscription_name, **how)

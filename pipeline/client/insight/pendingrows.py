@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pipeline.client.commanding.conditions import VIEW, condition_of
 from pipeline.client.commanding.inforce import Chosen, at_work
 from pipeline.client.commanding.selecting import Listeners, PendingLog
+from pipeline.client.insight.arguments import HowListed
 from pipeline.client.options import refuse, spelled_out
 from pipeline.client.subscribing.lives import lives_of
 from pipeline.client.subscribing.subscriptions import subscriptions
@@ -38,22 +39,6 @@ _DELIVERED = arrow_schema(DELIVERIES.columns)
 _TYPES = {name: _DELIVERED.field(name).type for name in (*VIEW, "payload") if name != "payload_bytes"}
 _ORDER = [(name, "ascending") for name in ("due_time", "topic", "ledger_id", "entry_id", "subscription")]
 _WAITS = ("number", "ledger_id", "entry_id", "due_ms", "redelivery_count")
-
-
-class HowListed(TypedDict, total=False):
-    """Which of the rows, and what they hold; at most one of a key and a condition.
-
-    Attributes:
-        key: of messages with this key.
-        where: or of those that meet a condition over the columns of the table, in DataFusion's SQL.
-        limit: so many at most, those that are due first.
-        payload: whether there is a column with the payloads.
-    """
-
-    key: str | None
-    where: str | None
-    limit: int | None
-    payload: bool
 
 
 @spelled_out(HowListed)

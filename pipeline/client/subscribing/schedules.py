@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Unpack
 
 from deltalake import DeltaTable, write_deltalake
 
-from pipeline.client.checks import Opened
 from pipeline.client.clock import clock_of
 from pipeline.client.exceptions import ScheduleNotFound
 from pipeline.client.options import refuse, spelled_out
 from pipeline.client.producing.inbox import OutgoingMessage, send
+from pipeline.client.subscribing.arguments import HowScheduled
 from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.config.spelling import iso_text
 from pipeline.delta.deltars import LOG_STAYS, fitted, open_table, query, quoted, retried, rows_of
@@ -24,50 +24,6 @@ from state.units import Ms
 
 _ROWS = "SELECT * FROM schedules ORDER BY name"
 _NAMED = "SELECT * FROM schedules WHERE name = {name}"
-
-
-class HowScheduled(TypedDict, total=False):
-    """When and what a schedule sends; exactly one of `cron`, `rrule` and `every_ms`.
-
-    Attributes:
-        cron: five fields, or six with the second first.
-        rrule: or a rule of RFC 5545; it begins at `start`, or now.
-        every_ms: or a span of real time, from a second on.
-        zone: a time zone of the IANA database; UTC if nothing is said.
-        start: nothing comes before; with a time zone.
-        until: nothing comes after; with a time zone.
-        limit: so many come, counted from `start`, or from now.
-        jitter_ms: each is due up to so much later.
-        days_off: local days, as `2026-12-25`.
-        on_day_off: what becomes of what falls on one; `skip` if nothing is said.
-        on_gap: what becomes of a local time that clocks skip; as the notation says if nothing is said.
-        on_fold: what becomes of one that comes twice; as the notation says if nothing is said.
-        catch_up: what becomes of what was missed while no job ran; `latest` if nothing is said.
-        catch_up_within_ms: what was missed longer ago does not come; a day if nothing is said.
-        message_key: of each message.
-        properties: of each message.
-        payload: of each message; `{occurrence}` in it stands for the time of the occurrence.
-        paused: nothing comes until it is resumed.
-    """
-
-    cron: str | None
-    rrule: str | None
-    every_ms: int | None
-    zone: str
-    start: datetime | None
-    until: datetime | None
-    limit: int | None
-    jitter_ms: int
-    days_off: Sequence[str]
-    on_day_off: Literal["skip", "next", "previous"]
-    on_gap: Literal["after", "skip"] | None
-    on_fold: Literal["first", "both"] | None
-    catch_up: Literal["all", "latest", "none"]
-    catch_up_within_ms: int
-    message_key: str | None
-    properties: dict[str, str]
-    payload: str
-    paused: bool
 
 
 @dataclass(frozen=True)
@@ -196,61 +152,6 @@ def run_schedule_now(root: str, name: str) -> str:
     )
     send(root, [message])
     return iso_text(now)
-
-
-class SetsSchedules(Opened):
-    """The methods of a client for schedules."""
-
-    @spelled_out(HowScheduled)
-    def set_schedule(self, name: str, topic: str, **how: Unpack[HowScheduled]) -> Schedule:
-        """Set a schedule, in the place of the one that has the name.
-
-        Args:
-            name: its name.
-            topic: where its messages go.
-            **how: see `HowScheduled`.
-
-        Raises:
-            BadValue: it cannot be followed, or never comes.
-            AlreadyClosed: the client is closed.
-            NoWarehouse: the folder lacks the table.
-            ConnectError: the store does not answer.
-        """
-        with self._answering():
-            return set_schedule(self._root, name, topic, **how)
-
-    def schedules(self) -> list[ScheduleState]:
-        """All schedules, by name; those that cannot be followed with the reason. It raises what `set_schedule` does."""
-        with self._answering():
-            return schedules(self._root)
-
-    def pause_schedule(self, name: str) -> Schedule:
-        """Let a schedule send nothing until it is resumed; what it has planned is taken back.
-
-        Raises:
-            ScheduleNotFound: there is no such schedule.
-            BadValue, AlreadyClosed, NoWarehouse, ConnectError: as for `set_schedule`.
-        """
-        with self._answering():
-            return pause_schedule(self._root, name)
-
-    def resume_schedule(self, name: str) -> Schedule:
-        """Let a schedule go on; what would have come meanwhile does not. It raises what `pause_schedule` does."""
-        with self._answering():
-            return resume_schedule(self._root, name)
-
-    def delete_schedule(self, name: str) -> None:
-        """Delete a schedule; what it has planned is taken back. It raises what `pause_schedule` does."""
-        with self._answering():
-            delete_schedule(self._root, name)
-
-    def run_schedule_now(self, name: str) -> str:
-        """Send the message of a schedule now, beside those that it sends; gives the occurrence that it says.
-
-        It raises what `pause_schedule` does.
-        """
-        with self._answering():
-            return run_schedule_now(self._root, name)
 
 
 def _state(row: dict[str, Any], now: Ms, *, twice: bool) -> ScheduleState:

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from pipeline.client.client import Client
-from pipeline.client.commanding.commands import Command, HowCommanded, cancel, shift, undo
+from pipeline.client.commanding.arguments import HowCommanded
+from pipeline.client.commanding.commands import Command, cancel, shift, undo
 from pipeline.client.commanding.inforce import InForce
 from pipeline.client.commanding.outcomes import outcomes
 from pipeline.client.commanding.selecting import Example, choose
