@@ -56,11 +56,21 @@ class Paced:
 
 
 @dataclass(frozen=True, slots=True)
+class Died:
+    """The processes of these sessions have ended: they hand out nothing more, and nobody has to wait for their leases.
+
+    Rows of theirs that were under way may still land.
+    """
+
+    sessions: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """The consumer is closed; its last acks were appended."""
 
 
-Event = Looked | Rebased | Handed | CaughtUp | Drained | Paced | Leave
+Event = Looked | Rebased | Handed | CaughtUp | Drained | Paced | Died | Leave
 
 # ---- instructions
 

@@ -4,8 +4,9 @@ One door: `LeaseMember.handle(now, *events)` takes what happened and returns wha
 clock of the caller in ms, which has to count the time that a machine sleeps, too (Linux: CLOCK_BOOTTIME).
 
 Why no two consumers hand out one slot: an owner stops at `lease - margin` after it **began** the last renewal that the
-log has accepted; the others claim no sooner than a lease after they **saw** that renewal, which is later; and a claim
-is void when a renewal came first. The margin covers clocks that do not run alike.
+log has accepted; the others claim no sooner than a lease after they **saw** that renewal, which is later, or when they
+know that its process has ended; and a claim is void when a renewal came first. The margin covers clocks that do not run
+alike.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from state.lease_events import (
     Append,
     Busy,
     CaughtUp,
+    Died,
     Drain,
     Drained,
     Drop,
@@ -105,6 +107,7 @@ class LeaseMember:
         self._busy: int | None = None
         # Consumers that were seen to renew: they live. Others may have died before we came.
         self._renewing = set[int]()
+        self._died = frozenset[int]()
         self._active: bool | None = None
         # What was seen of the replay, when something happens by itself, and whether something is to be decided.
         self._changes, self._next, self._open = -1, 0, True
@@ -176,12 +179,17 @@ class LeaseMember:
                 self._mine[slot].drained = self._mine[slot].draining is not None
             case Paced(timing):
                 self.timing = timing
+            case Died(sessions):
+                self._died |= sessions
             case Leave():
-                if self._beat:
-                    leave = LeaseRow(LeaseKind.LEAVE, self.consumer, self.session, self._beat, handed=self._handed)
-                    self._out.append(Append((leave,)))
-                self._end()
+                self._leave()
         self._open = True
+
+    def _leave(self) -> None:
+        if self._beat:
+            leave = LeaseRow(LeaseKind.LEAVE, self.consumer, self.session, self._beat, handed=self._handed)
+            self._out.append(Append((leave,)))
+        self._end()
 
     def _end(self) -> None:
         self._out += [Drop(slot) for slot in self.slots]
@@ -198,6 +206,7 @@ class LeaseMember:
         self._seen = {session: self._sight(session, peer) for session, peer in peers.items()}
         changed = {session for session, sight in self._seen.items() if known.get(session, sight) != sight}
         self._renewing = (self._renewing | changed) & peers.keys()
+        self._died &= peers.keys()
         me = peers.get(self.session)
         if me is not None:
             self._joined = True
@@ -271,7 +280,8 @@ class LeaseMember:
 
     def _lives(self, session: int) -> bool:
         """Whether a consumer may still have its lease, as far as we can know. We do."""
-        return session == self.session or self._waited - self._seen[session][1] < self.replay.peers[session].lease_ms
+        silent = self._waited - self._seen[session][1]
+        return session == self.session or (session not in self._died and silent < self.replay.peers[session].lease_ms)
 
     def _undecided(self) -> bool:
         """Whether claims of ours may still be on their way."""

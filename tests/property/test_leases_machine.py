@@ -71,10 +71,10 @@ class LeaseMachine(RuleBasedStateMachine):
         self.some(number).stall_ms = ms
 
     @precondition(lambda self: self.world.consumers)
-    @rule(number=st.integers(0, 9))
-    def kill(self, number: int) -> None:
-        """A process is gone, with what it had not appended."""
-        self.some(number).dead = True
+    @rule(number=st.integers(0, 9), seen=st.booleans())
+    def kill(self, number: int, *, seen: bool) -> None:
+        """A process is gone, with what it had not appended; the others may see that it is."""
+        self.world.kill(self.some(number), seen=seen)
 
     @precondition(lambda self: self.world.consumers)
     @rule(number=st.integers(0, 9))

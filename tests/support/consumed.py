@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -290,9 +291,11 @@ class World:
         self.settle = SettleFake(self.root, self.settle.slots, self.settle.policies, life)
         self.settle.settle()
 
-    def crash(self, consumer: Consumer) -> None:
-        """The process of a consumer is gone, without a word."""
+    def crash(self, consumer: Consumer, *, seen: bool = False) -> None:
+        """The process of a consumer is gone, without a word; or the kernel drops its locks, and so others see it."""
         self.engines.remove(consumer.engine)
+        for file in consumer.engine.logs.sessions._held.values() if seen else ():
+            os.close(file)
 
 
 def drained(consumer: Consumer) -> list[Message]:

@@ -24,6 +24,7 @@ from state.lease_events import (
     Append,
     Busy,
     CaughtUp,
+    Died,
     Drain,
     Drained,
     Drop,
@@ -67,6 +68,7 @@ class Consumer:
     draining: dict[int, int] = field(default_factory=dict)
     working: dict[int, int] = field(default_factory=dict)
     taken: list[Take] = field(default_factory=list)
+    died: frozenset[int] = frozenset()
 
     @property
     def there(self) -> bool:
@@ -109,6 +111,12 @@ class World:
         if consumer.there:
             consumer.closed = True
             self._obey(consumer, consumer.member.handle(self.clock(consumer), Leave()))
+
+    def kill(self, consumer: Consumer, *, seen: bool = False) -> None:
+        """Its process ends; when that is seen, the others know it at their next turn."""
+        consumer.dead = True
+        for other in (each for each in self.consumers if each.there and seen):
+            other.died |= {consumer.member.session}
 
     def cut(self, consumer: Consumer) -> None:
         """The rows that it has not read are gone: it goes on from a snapshot."""
@@ -167,6 +175,9 @@ class World:
     def _turn(self, consumer: Consumer) -> None:
         """A moment of a consumer that runs: it looks if it is time, works, and says what it has done."""
         now = self.clock(consumer)
+        if consumer.died:
+            self._obey(consumer, consumer.member.handle(now, Died(consumer.died)))
+            consumer.died = frozenset()
         if self.now - consumer.looked_at >= consumer.look_ms and not consumer.stalled:
             consumer.looked_at = self.now
             for rows in self.log[consumer.read :]:

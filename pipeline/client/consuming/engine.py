@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from pipeline.client.clock import Clock, Pace
 from pipeline.client.consuming.consumerlistener import Worker
 from pipeline.client.consuming.options import ConsumerOptions
+from pipeline.client.consuming.sessionlocks import SessionLocks
 from pipeline.client.consuming.slotfetcher import Logs
 from pipeline.client.consuming.topicconsumer import TopicConsumer
 from pipeline.client.consuming.writer import EventWriter
 from pipeline.client.exceptions import AlreadyClosed
+from pipeline.client.tables.job import JobWatch
 from pipeline.client.tables.logs import ClosedLog, CursorLog, LeaseLog, RegistryLog
 from pipeline.client.tables.tail import DeliveryLog
 from pipeline.config.paths import local_path, one_spelling
@@ -60,8 +62,10 @@ class Engine:
             self._writer,
             RegistryLog(root, files),
             Pace(self.clock),
+            SessionLocks(root),
         )
         self.root = root
+        self._watch = JobWatch(root, _LOG.warning)
         self._topic_consumers: list[TopicConsumer] = []
         self._forgotten = deque[TopicConsumer]()
         self.listening = weakref.WeakSet[Worker]()
@@ -265,7 +269,9 @@ class Engine:
 
     def _try_turn(self, ended: threading.Event) -> bool:
         with errors_logged(_LOG, "a turn of the consumers failed; it is tried again", ended, _IDLE_S):
-            return self.turn()
+            news = self.turn()
+            self._watch.look(news=news)
+            return news
         return False
 
     def _wait(self, folders: Folders) -> None:

@@ -14,6 +14,7 @@ from state import LeaseKind, LeaseMember, LeaseReplay, LeaseTiming
 from state.lease_events import (
     Announced,
     Append,
+    Died,
     Drain,
     Drained,
     Drop,
@@ -71,6 +72,7 @@ class SlotAssignment:
 
     def _begin_session(self, replay: LeaseReplay) -> None:
         name, session = self._options.consumer_name, secrets.randbits(_SESSION_BITS)
+        self._logs.sessions.hold(session)
         self.member = LeaseMember(replay, name, session, self._options.kind, _USUAL, self._options.priority)
         self.event_rows = self._tracker.event_rows = EventRows(self._key, name, session)
 
@@ -100,6 +102,11 @@ class SlotAssignment:
             return [Paced(LeaseTiming.at_interval(interval))]
         return [Paced(_USUAL)] if timing != _USUAL and now - self._rare_at > _CALM_MS else []
 
+    def died(self) -> list[Event]:
+        """The other consumers of which it is known that their processes have ended."""
+        ended = self._logs.sessions.ended(self.member.replay.peers.keys() - {self.member.session})
+        return [Died(ended)] if ended else []
+
     def progress(self) -> list[Event]:
         """How far the application is, and which slots it is done with that are to be handed over."""
         with self._lock:
@@ -109,7 +116,13 @@ class SlotAssignment:
     def leave(self) -> list[Instruction]:
         """Let all slots go; as `handle`."""
         self._leaves = True
-        return self.handle(Handed(self._tracker.upto), Leave())
+        said = self.handle(Handed(self._tracker.upto), Leave())
+        self.end()
+        return said
+
+    def end(self) -> None:
+        """The session is over."""
+        self._logs.sessions.release(self.member.session)
 
     def handle(self, *events: Event) -> list[Instruction]:
         """Tell the lease what happened, and do what it says of slots; give what it says beside that."""
@@ -131,6 +144,7 @@ class SlotAssignment:
                     self._resumed.add(slot)
                 case Ended() if not self._leaves:
                     # Others took it for dead.
+                    self.end()
                     self._begin_session(self.member.replay)
                 case _:
                     others.append(each)

@@ -10,6 +10,7 @@ from functools import partial
 
 from pipeline.client.clock import Clock, Pace
 from pipeline.client.consuming.backlog import Backlog, BacklogState, behind, careful, open_rows
+from pipeline.client.consuming.sessionlocks import SessionLocks
 from pipeline.client.consuming.writer import EventWriter
 from pipeline.client.tables.datarows import LIGHT, DataFile
 from pipeline.client.tables.deliveryset import DeliverySet
@@ -44,6 +45,7 @@ class Logs:
     writer: EventWriter
     registry: RegistryLog
     pace: Pace
+    sessions: SessionLocks
 
     def replay(self, key: Key) -> LeaseReplay | None:
         """Who leases the slots of a subscription; None when it cannot be told yet.
@@ -59,6 +61,7 @@ class Logs:
     def begin_turn(self, names: AbstractSet[Name]) -> bool:
         """Read what is new, for consumers of these subscriptions; whether anything is."""
         self.pace.begin()
+        self.sessions.look(self.clock.now())
         self.cursors.begin_turn(names)
         self.registry.begin_turn(names)
         news = [each.read() for each in (self.leases, self.deliveries, self.cursors, self.closed)]

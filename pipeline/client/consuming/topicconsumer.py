@@ -116,7 +116,7 @@ class TopicConsumer:
             slots.read_again(replay)
         slots.fetcher.begin_backlogs(slots.event_rows)
         events: list[Event] = [] if replay is slots.member.replay else [Rebased(replay)]
-        events += slots.paced(now)
+        events += [*slots.paced(now), *slots.died()]
         rows, says = self._fill(slots)
         self._notice(slots.handle(*events, *says, *slots.progress(), Looked()))
         self._put(rows)
@@ -236,6 +236,8 @@ class TopicConsumer:
         with self.lock:
             self.tracker.clear()
             self.life = 0
+        if self._slots is not None:
+            self._slots.end()
         self._slots, self._asked_at = None, None
 
     # ---- what happens

@@ -144,8 +144,9 @@ def test_a_hand_over_that_is_called_off_hands_nothing_out_twice(tmp_path: Path) 
     assert world.settle.causes() == []
 
 
-def test_what_a_consumer_got_that_died_comes_to_the_other_one(tmp_path: Path) -> None:
-    """After a lease. What it was handed counts as failed, what it was not handed does not."""
+@pytest.mark.parametrize(("seen", "within_s"), [(False, 25), (True, 1.6)])
+def test_what_a_consumer_got_that_died_comes_to_the_other_one(tmp_path: Path, *, seen: bool, within_s: float) -> None:
+    """After a lease, or soon where its end is seen. What it was handed counts as failed, what it was not does not."""
     world = World(str(tmp_path))
     first, second = world.joined("a", receiver_queue_size=1), world.joined("b")
     world.run(5)
@@ -154,8 +155,8 @@ def test_what_a_consumer_got_that_died_comes_to_the_other_one(tmp_path: Path) ->
     handed = names([first.receive(0), first.receive(0)])
     mine = settled(world, second)
     world.run(4)
-    world.crash(first)
-    world.run(25)
+    world.crash(first, seen=seen)
+    world.run(within_s)
     rest = settled(world, second)
     assert set(world.settle.causes()) <= {"owner_lost"}
     again = world.settle.retries().get(1, [])

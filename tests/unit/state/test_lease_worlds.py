@@ -37,6 +37,15 @@ def test_slots_of_a_killed_consumer_are_with_others_a_lease_and_a_second_later()
     assert world.longest_gap <= LEASE + 1_000
 
 
+def test_slots_of_a_consumer_whose_process_was_seen_to_end_are_with_others_at_once() -> None:
+    """Nobody waits for a lease that nobody can use."""
+    world = world_of(3)
+    world.kill(world.consumers[0], seen=True)
+    world.run(5_000)
+    world.settled()
+    assert world.longest_gap <= 1_000
+
+
 def test_slots_of_a_consumer_that_leaves_are_with_others_at_once() -> None:
     """Nobody waits for a lease that was given back."""
     world = world_of(3)
