@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from jobs.commands.jsonform import json_line, record
 from pipeline.client.tables.deliveries import Deliveries, Delivery
+from pipeline.client.tables.job import JobWatch
 from pipeline.config.printed import printable
 from pipeline.service.outages import no_answer
 
@@ -28,7 +29,7 @@ def receive(
         deliveries: where to read.
         wanted: topic, subscription and key.
         echo: prints a line.
-        warn: says, once for each time, that the store does not answer; who follows asks it again.
+        warn: says, once for each time, that the store does not answer, or that no job runs; who follows asks again.
         form: the line of a delivery.
         follow: wait for more.
         limit: stop after so many.
@@ -38,6 +39,7 @@ def receive(
     """
     *names, key = wanted
     taken, count, pause_s = deliveries.take(*names), 0, _POLL_S
+    watch = JobWatch(deliveries.root, warn)
     while count != limit:
         try:
             each = next(taken, None)
@@ -51,10 +53,12 @@ def receive(
         else:
             pause_s = _POLL_S
         if each is not None:
+            watch.look(news=True)
             if key in (None, each.key):
                 echo(form(each))
                 count += 1
         elif follow:
+            watch.look(news=False)
             time.sleep(pause_s)
             taken = deliveries.take(*names)
         else:

@@ -8,6 +8,7 @@ with partitions each is read in its own order.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported
 from pipeline.client.message import Message, MessageId
 from pipeline.client.schema import Schema
 from pipeline.client.subscribing.seeking import checked_where
+from pipeline.client.tables.job import JobWatch
 from pipeline.client.tables.rows import Rows
 from pipeline.client.tables.topiclog import START, Place, TopicLog
 from pipeline.client.tables.untaken import is_under_way, sent
@@ -26,6 +28,7 @@ from pipeline.config.wallclock import monotonic_ms
 from state import TimeBucketIndex
 from state.buckets import MAX_TIME
 
+_LOG = logging.getLogger(__name__)
 ReaderListener = Callable[["Reader", Message], object]
 """Gets a reader and a message of it."""
 _LOOK_MS, _TAKEN_MS = 50, 5_000
@@ -144,6 +147,7 @@ class Reader(Receiver):
 
     def _next(self, timeout_millis: int | None) -> Message | None:
         ends = None if timeout_millis is None else monotonic_ms() + timeout_millis
+        watch = JobWatch(self.root, _LOG.warning)
         while True:
             with self._lock:
                 self._check_open()
@@ -154,6 +158,7 @@ class Reader(Receiver):
             left = _LOOK_MS if ends is None else min(_LOOK_MS, ends - monotonic_ms())
             if left <= 0:
                 return None
+            watch.look(news=next_due is not None)
             self._closed.wait(max(1, min(left, left if next_due is None else next_due - self._now())) / 1_000)
 
     def has_message_available(self) -> bool:

@@ -104,7 +104,7 @@ class Deliveries:
             NoWarehouse: the folder has no deliveries.
             BrokenVersion: the newest version of the table is empty or cut short.
         """
-        self.newest = open_table(root, DELIVERIES).version()
+        self.root, self.newest = root, open_table(root, DELIVERIES).version()
         self._folder, self._files = path_of(root, DELIVERIES), Files()
         self._data = DataRows(self._folder, self._files)
         # In a replay, and where a test turns the clock, what the wall clock said at a commit means nothing.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from time import monotonic
 
 from pipeline.client.clock import is_turned, is_virtual
 from pipeline.config.paths import local_path
@@ -18,6 +19,8 @@ from pipeline.storage.locks import holder
 
 FRESH_MS = 30_000
 """A job that was seen since runs: it has a batch every few seconds."""
+_QUIET_S, _AGAIN_S = 10.0, 30.0
+"""Who waits looks for the job when nothing has come for so long, and then so often. A job that starts is up by then."""
 _Numbers = Mapping[int, int]
 """Batches, and when the file of each was written, ms UTC."""
 
@@ -58,6 +61,21 @@ def job_of(root: str) -> Job:
     return Job(seen, behind, next((process for process in held if process is not None), None))
 
 
+def absence(root: str) -> str:
+    """That no job runs, since when, and how to start one; empty while one is seen, or nobody can tell."""
+    # On a warehouse that is on no disk of this machine a job of another one may run, or begin.
+    if is_turned(root) or local_path(root) is None:
+        return ""
+    # Whatever stands in the way of the answer, it is about something else.
+    with suppress(Exception):
+        job = job_of(root)
+        if job.process is not None or (job.seen is not None and wall_ms() - job.seen < FRESH_MS):
+            return ""
+        seen = "no job has run" if job.seen is None else f"no job was seen since {iso_text(job.seen, 'seconds')}"
+        return f"{seen} on {root}: {command_line(root, 'run')}"
+    return ""
+
+
 @dataclass(frozen=True)
 class JobHint:
     """A text for the message of somebody who waits in vain, which is looked for when it is read first.
@@ -69,22 +87,42 @@ class JobHint:
     root: str
 
     def __str__(self) -> str:
-        """That no job runs, and since when; empty while one is seen, or nobody can tell."""
+        """What `absence` says, behind a semicolon."""
         return self._text
 
     @cached_property
     def _text(self) -> str:
-        # On a warehouse that is on no disk of this machine a job of another one may run, or begin.
-        if is_turned(self.root) or local_path(self.root) is None:
-            return ""
-        # Whatever stands in the way of the answer, it is about something else.
-        with suppress(Exception):
-            job = job_of(self.root)
-            if job.process is not None or (job.seen is not None and wall_ms() - job.seen < FRESH_MS):
-                return ""
-            seen = "no job has run" if job.seen is None else f"no job was seen since {iso_text(job.seen, 'seconds')}"
-            return f"; {seen} on {self.root}: {command_line(self.root, 'run')}"
-        return ""
+        text = absence(self.root)
+        return text and f"; {text}"
+
+
+class JobWatch:
+    """Tells those who wait for messages that no job runs, once each time that it is so."""
+
+    def __init__(self, root: str, tell: Callable[[str], object], now_s: Callable[[], float] = monotonic) -> None:
+        """Watch the job of a warehouse.
+
+        Args:
+            root: the warehouse.
+            tell: takes what is told.
+            now_s: a clock that only grows, s.
+        """
+        self._root, self._tell, self._now_s = root, tell, now_s
+        self._next_s, self._last = now_s() + _QUIET_S, ""
+
+    def look(self, *, news: bool) -> None:
+        """Look whether a job runs, when nothing has come for some time; call it as often as you look for messages.
+
+        Args:
+            news: something has come since the last call.
+        """
+        if not news and self._now_s() < self._next_s:
+            return
+        self._next_s = self._now_s() + (_QUIET_S if news else _AGAIN_S)
+        text = "" if news else absence(self._root)
+        if text and text != self._last:
+            self._tell(text)
+        self._last = text
 
 
 def _numbers(files: Files, folder: str) -> _Numbers:

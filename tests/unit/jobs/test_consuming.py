@@ -184,8 +184,9 @@ def test_an_empty_warehouse_has_nobody(root: str) -> None:
     assert standings(root) == []
 
 
-def test_a_subscription_that_does_not_acknowledge_is_not_consumed(root: str) -> None:
+def test_a_subscription_that_does_not_acknowledge_is_not_consumed(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its deliveries are printed by another command; or it acknowledges from now on."""
+    monkeypatch.setattr(consume, "_JOIN_S", 0.0)
     output(root, "subscribe", *NAMED)
     result = run(root, "consume", *NAMED, "--no-follow")
     assert (result.exit_code, "does not acknowledge" in result.output) == (1, True)

@@ -149,3 +149,18 @@ def test_deliveries_of_a_key_are_printed_alone(root: str) -> None:
     )
     assert printed == ["1", "3"]
     assert receive(Deliveries(root), (None, None, "b"), printed.append, print, form=entry, follow=True, limit=1) == 1
+
+
+def test_who_follows_is_told_that_no_job_runs(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nothing is printed for ever, and nobody knows why."""
+    monkeypatch.setattr("pipeline.client.tables.job._QUIET_S", 0.0)
+    delivered(root, 1)
+    printed, warned = list[str](), list[str]()
+
+    def later(_: float) -> None:
+        if warned:
+            delivered(root, 2)
+
+    monkeypatch.setattr("jobs.commands.receive.time", SimpleNamespace(sleep=later))
+    receive(Deliveries(root), (None, None, None), printed.append, warned.append, form=entry, follow=True, limit=2)
+    assert (printed, warned) == (["1", "2"], [f"no job has run on {root}: delayline run --warehouse {root}"])
