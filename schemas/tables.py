@@ -177,7 +177,15 @@ DELIVERIES = Table(
 
 PUBLICATIONS = Table(
     "publications",
-    Columns.of(("batch_id", LONG), ("committed_at", TIME), ("count", LONG), ("first_due", TIME), ("last_due", TIME)),
+    Columns.of(
+        ("batch_id", LONG),
+        ("committed_at", TIME),
+        ("count", LONG),
+        ("first_due", TIME),
+        ("last_due", TIME),
+        ("job_started_at", TIME),
+        optional=("job_started_at",),
+    ),
     writer="dispatch",
     properties=forgetting.SIX_HOURS,
 )

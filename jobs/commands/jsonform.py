@@ -22,6 +22,7 @@ TIMES = {
     "first_due_ms": "first_due",
     "first_then": "first_then",
     "gone_at": "gone_at",
+    "job_started_at": "job_started_at",
     "last_due": "last_due",
     "last_due_minute": "last_due_minute",
     "last_due_ms": "last_due",

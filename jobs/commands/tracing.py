@@ -81,8 +81,7 @@ def step_words(what: str, details: Mapping[str, Fact]) -> str:  # noqa: PLR0911 
         case "left_out":
             return f"left out by dispatch: {_LEFT_OUT.get(str(details['reason']), details['reason'])}"
         case "published":
-            late = details["late_ms"]
-            return "published, not noted yet when" if late is None else f"published, {late_text(int(late))} late"
+            return _published(details)
         case "closed":
             return f"settled while it waited to come again ({details['cause']})"
         case "dead_letter":
@@ -92,6 +91,15 @@ def step_words(what: str, details: Mapping[str, Fact]) -> str:  # noqa: PLR0911 
             return _said(what, details)
         case _:
             return _commanded(what, details)
+
+
+def _published(details: Mapping[str, Fact]) -> str:
+    """How late it was, and whether that is because no job ran when it was due."""
+    late, started = details["late_ms"], details.get("job_started_at")
+    if not isinstance(late, int):
+        return "published, not noted yet when"
+    why = f": its job was started at {iso_text(started)}" if isinstance(started, int) else ""
+    return f"published, {late_text(late)} late{why}"
 
 
 def _put_off(details: Mapping[str, Fact]) -> str:

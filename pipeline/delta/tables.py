@@ -28,6 +28,7 @@ from schemas import (
     IDENTITY,
     INBOX,
     MESSAGES,
+    PUBLICATIONS,
     REDELIVERY,
     REJECTED_DISPATCH,
     REJECTED_INGEST,
@@ -36,7 +37,10 @@ from schemas import (
     Table,
 )
 
-_GROWN = (INBOX, MESSAGES, SEGMENTS, REDELIVERY, HELD, DELIVERIES, REJECTED_INGEST, REJECTED_DISPATCH, COMMANDS)
+_GROWN = (
+    *(INBOX, MESSAGES, SEGMENTS, REDELIVERY, HELD, DELIVERIES, PUBLICATIONS),
+    *(REJECTED_INGEST, REJECTED_DISPATCH, COMMANDS),
+)
 """Tables whose contracts have got optional columns since the first warehouses were made."""
 _LATER = {table.name: IDENTITY for table in (INBOX, REJECTED_INGEST)} | {MESSAGES.name: (*IDENTITY, "put_off_from")}
 """The columns that some of them have got; of the others it is all optional ones. A column that was there from the start

@@ -24,7 +24,7 @@ from pipeline.config.timeline import Timeline
 from pipeline.config.wallclock import monotonic_ms
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.prepared import Part, Prepared, PreparedStore, Visible
-from state.units import Ms
+from state.units import EPOCH, Ms
 
 _LOOK_MS = 50
 """The wall clock may be set while we wait for it, so it is looked at so often at least."""
@@ -38,6 +38,7 @@ _ROW = pa.schema(
         ("count", pa.int64()),
         ("first_due", _TIME),
         ("last_due", _TIME),
+        ("job_started_at", _TIME),
     ]
 )
 Waiting = tuple[Prepared, Part]
@@ -225,8 +226,11 @@ class PublicationLog:
         self._unwritten: list[dict[str, Any]] = []
         self._upto = -1 if publications.last is None else int(publications.last.note["version"])
         self._since_ms = 0
+        self._started_at: Ms | None = None
         for version, commit in deliveries.since(self._upto):
             self.add(version, commit.note["shown"])
+        if timeline.live:
+            self._started_at = timeline.now(EPOCH)
 
     def add(self, version: int, shown: Iterable[Sequence[int]]) -> None:
         """A version that has just been added, and what it made visible."""
@@ -252,8 +256,14 @@ class PublicationLog:
         return True
 
     def _row(self, batch: int, count: int, first_due: int, last_due: int, released_at: int) -> dict[str, Any]:
-        times = {"committed_at": self._timeline.now(Ms(released_at)), "first_due": first_due, "last_due": last_due}
-        return {"batch_id": batch, "count": count, **{name: ms * 1_000 for name, ms in times.items()}}
+        times = {
+            "committed_at": self._timeline.now(Ms(released_at)),
+            "first_due": first_due,
+            "last_due": last_due,
+            "job_started_at": self._started_at,
+        }
+        of_row = {name: None if ms is None else ms * 1_000 for name, ms in times.items()}
+        return {"batch_id": batch, "count": count, **of_row}
 
 
 def _order(waiting: Waiting) -> tuple[int, int]:

@@ -12,8 +12,8 @@ _TABLES = {"deliveries": DELIVERIES, "publications": PUBLICATIONS}
 
 def came(root: str) -> dict[tuple[str, int, int], tuple[int, int]]:
     """When messages were due, and when they came (ms UTC, by the clock of the job), by subscription and position."""
-    text = _ROWS.format(rows=published("SELECT * FROM deliveries"))
-    found = query(text, **{name: open_table(root, table) for name, table in _TABLES.items()})
+    tables = {name: open_table(root, table) for name, table in _TABLES.items()}
+    found = query(_ROWS.format(rows=published("SELECT * FROM deliveries", tables["publications"])), **tables)
     return {
         (row["subscription"], row["ledger_id"], row["entry_id"]): (
             round(row["due_time"].timestamp() * 1_000),

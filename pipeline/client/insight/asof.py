@@ -81,7 +81,7 @@ def at_instant(root: str, as_of: int) -> CountingRule:
     late = None
     if batches:
         rows = _DUE_BY_THEN.format(then=then, batches=", ".join(map(str, batches)))
-        late = f"SELECT * FROM ({published(rows)}) WHERE committed_at > {then}"  # noqa: S608 - our own words
+        late = f"SELECT * FROM ({published(rows, publications)}) WHERE committed_at > {then}"  # noqa: S608 - our own words
     sent = f"arrow_cast({{}}.publish_time, 'Int64') <= {micros}"
     brought = f"CASE WHEN {BELOW} AND {sent.format('d')} THEN 1 ELSE 0 END"
     change = f"({brought} - CASE WHEN d.bucket <= {micros} THEN 1 ELSE 0 END)"

@@ -292,9 +292,9 @@ def facts(root: str, topic: str, subscription: str | None, places: Sequence[Posi
         texts = {"of": ", ".join(_OF), "first": first, "last": last, "columns": columns, "mine": mine}
         decided += query(_ROWS_OF_STEPS.format(places=named(places, first, last), **texts), t=opened)
     rows = f"SELECT {_DELIVERED} FROM deliveries WHERE {mine} AND ({named(places)})"  # noqa: S608 - quoted
-    delivered = query(
-        published(rows), deliveries=open_table(root, DELIVERIES), publications=open_table(root, PUBLICATIONS)
-    )
+    publications = open_table(root, PUBLICATIONS)
+    deliveries = open_table(root, DELIVERIES)
+    delivered = query(published(rows, publications), deliveries=deliveries, publications=publications)
     return Facts(commanded, decided, delivered, releases)
 
 
@@ -321,8 +321,10 @@ def _commanded(row: Row) -> Step:
 
 
 def _published(row: Row) -> Step:
-    """Lateness counts from the bucket, as in the view `lateness`."""
-    at, due = ms_of(row["committed_at"]), ms_of(row["due_time"])
+    """Lateness counts from the bucket, as in the view `lateness`. A job that was started after it is why."""
+    at, due, started = ms_of(row["committed_at"]), ms_of(row["due_time"]), ms_of(row["job_started_at"])
     late = None if at is None or due is None else at - due
-    details = {"due": due, "late_ms": late, "cause": row["cause"]}
+    details: dict[str, Fact] = {"due": due, "late_ms": late, "cause": row["cause"]}
+    if started is not None and due is not None and started > due:
+        details["job_started_at"] = started
     return Step("published", at, row["subscription"], row["life"], row["redelivery_count"], details)

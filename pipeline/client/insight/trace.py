@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from pipeline.client.commanding.retries import waiting
+from pipeline.client.insight.arguments import HowTraced
 from pipeline.client.insight.facts import PUT_OFF_FROM, Facts, Position, Sent, Step, at, facts, ms_of, with_values
 from pipeline.client.insight.waiting import is_held
 from pipeline.client.message import MessageId
@@ -201,22 +202,6 @@ class Trace:
     states: tuple[MessageState, ...]
 
 
-class HowTraced(TypedDict, total=False):
-    """Whose history is told; either a key, an id or a position.
-
-    Attributes:
-        key: of messages.
-        message_id: or of one, by the id that `send` gave or with which it was received.
-        position: or (ledger, entry) of one; `MessageId.position` has it.
-        limit: so many messages at most, 20 when nothing is said.
-    """
-
-    key: str | None
-    message_id: MessageId | None
-    position: Position | None
-    limit: int
-
-
 @spelled_out(HowTraced)
 def trace(root: str, topic: str, subscription: str | None = None, **how: Unpack[HowTraced]) -> list[Trace]:
     """The history of the newest messages with a key, or of one message by its id or position; the oldest of them first.
@@ -249,7 +234,7 @@ def trace(root: str, topic: str, subscription: str | None = None, **how: Unpack[
     topic = plain_topic(topic)
     topics = [topic] if message_id is None else topics_of(root, topic, message_id)
     meant = ((each, _meant(root, each, key, message_id, position, limit)) for each in topics)
-    return [told for each, sent in meant for told in _traces(root, each, subscription, sent)]
+    return [each_trace for each, sent in meant for each_trace in _traces(root, each, subscription, sent)]
 
 
 def _traces(root: str, topic: str, subscription: str | None, sent: Sequence[Sent]) -> Iterator[Trace]:

@@ -73,13 +73,16 @@ def flights(root: str) -> str:
     return root
 
 
-def publish(root: str, number: int, committed: int, *, subscription: str = "s", count: int = 0) -> None:
+def publish(
+    root: str, number: int, committed: int, *, subscription: str = "s", count: int = 0, started: int | None = None
+) -> None:
     """A message becomes visible; the number of its batch is used twice, as by a new checkpoint."""
+    job = {} if started is None else {"job_started_at": at(started)}
     delivered = {**delivery_row(row(number), subscription=subscription, count=count), "message_key": KEYS[number]}
     put(root, DELIVERIES, delivered)
     due = dict.fromkeys(("first_due", "last_due"), delivered["due_time"])
     for late in (86_400_000, 0):
-        put(root, PUBLICATIONS, {"batch_id": 0, "committed_at": at(committed + late), "count": 1, **due})
+        put(root, PUBLICATIONS, {"batch_id": 0, "committed_at": at(committed + late), "count": 1, **due, **job})
 
 
 def said(found: Trace) -> list[tuple[str, int | None, str | None]]:
@@ -99,6 +102,14 @@ def of(root: str, number: int, **how: Any) -> Trace:  # noqa: ANN401 - options
     """The history of one message."""
     (found,) = trace(root, "t", position=PLACES[number], **how)
     return found
+
+
+def test_a_job_that_was_started_after_a_message_was_due_is_why_it_is_late(flights: str) -> None:
+    """One that ran by then is not; nor is it reasons where the job did not note it."""
+    for number, started in ((0, NOON + 40), (1, NOON - 1), (2, None)):
+        publish(flights, number, NOON + 3_000, started=started)
+    reasons = [of(flights, number).steps[-1].details.get("job_started_at") for number in range(3)]
+    assert reasons == [NOON + 40, None, None]
 
 
 def test_a_message_is_found_by_its_key_or_its_position(flights: str) -> None:

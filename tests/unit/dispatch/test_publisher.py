@@ -95,6 +95,7 @@ class Disk:
     publications: Table = field(default_factory=Table)
     shelf: Notes = field(default_factory=Notes)
     now: int = 0
+    live: bool = False
     fatal: str | None = None
 
     def start(self) -> Publisher:
@@ -106,7 +107,7 @@ class Disk:
                 return Ms(self.now)
 
         sinks = cast("Sink", self.deliveries), cast("Sink", self.publications)
-        return Publisher(cast("PreparedStore", self.shelf), *sinks, At(live=False), self.observe)
+        return Publisher(cast("PreparedStore", self.shelf), *sinks, At(live=self.live), self.observe)
 
     def observe(self, step: str, _batch: int) -> None:
         """Die after a step, when the test says so."""
@@ -163,18 +164,18 @@ def test_who_watches_is_told_of_each_part_when_it_is_visible() -> None:
 
 def test_another_process_knows_no_shares_of_what_was_prepared_before_it() -> None:
     """They are on no shelf, so that its notes stay small; the figures of the whole part are."""
-    told = list[tuple[object, ...]]()
+    parts = list[tuple[object, ...]]()
 
     class Recorder(StageListener):
         def published(self, *figures: object) -> None:
-            told.append(figures)
+            parts.append(figures)
 
     disk = Disk()
     disk.start().take(batch(1, 10), shares=[[Delivered("t", "a", 2, 9, 10)]])
     disk.now, publisher = 30, disk.start()
     publisher.watch = Recorder()
     publisher.publish_due()
-    assert told == [(2, 9, 10, 30, ())]
+    assert parts == [(2, 9, 10, 30, ())]
 
 
 def test_no_version_names_a_file_that_is_gone() -> None:
@@ -236,6 +237,26 @@ def test_a_process_that_dies_shows_nothing_twice_and_accounts_for_all(fatal: str
     ]
     assert rows == [(1, 2, 10), (2, 2, 20), (2, 2, 30), (1, 2, 40)]
     assert disk.shelf.held == {}
+
+
+@pytest.mark.parametrize(("live", "started"), [(True, 9_000), (False, None)])
+def test_it_is_noted_when_the_process_was_started_that_makes_something_visible(*, live: bool, started: int) -> None:
+    """Whoever asks why it was late learns that nobody ran when it was due. In a replay nobody started late."""
+    disk = Disk(live=live, fatal="dispatch.deliveries")
+    publisher = disk.start()
+    publisher.take(batch(1, 10))
+    disk.now = 20
+    with pytest.raises(Died):
+        publisher.publish_due()
+    disk.now = 9_000
+    publisher = disk.start()
+    publisher.take(batch(2, 9_500))
+    disk.now = 9_600
+    publisher.publish_due()
+    found = [
+        row["job_started_at"] and round(row["job_started_at"].timestamp() * 1_000) for row in disk.publications.rows
+    ]
+    assert found == [None, started], "of what another process has made visible nobody knows it any more"
 
 
 def test_a_note_that_outlived_its_parts_is_dropped() -> None:

@@ -82,6 +82,11 @@ def test_a_message_its_steps_and_its_states_are_lines(trips: str) -> None:
         ("published", {"late_ms": 1_234}, "published, 1,234 ms late"),
         ("published", {"late_ms": 796_287}, "published, 13m 16s late"),
         ("published", {"late_ms": None}, "published, not noted yet when"),
+        (
+            "published",
+            {"late_ms": 61_000, "job_started_at": NOON},
+            "published, 1m 1s late: its job was started at 2023-11-14T22:13:20.000Z",
+        ),
         ("closed", {"cause": "ack"}, "settled while it waited to come again (ack)"),
         ("ack", {"consumer": "w\n1"}, "acknowledged by w\\n1"),
         ("nack", {"cause": "nack", "after_ms": 5_000}, "failed, to come again after 5s"),
