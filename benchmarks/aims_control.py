@@ -10,7 +10,7 @@ from schemas import MESSAGES, SEGMENTS
 
 _LATE_S, _COMMAND_S, _LOOK_S, _OFF_S, _RATED_S, _GROWN_MB = 1, 10, 3, 1, 2, 256
 """What is allowed: lateness of the load (p99), a command, a dry run, what `pending` said; of a rate; of memory."""
-_TOLD_S = 10
+_FORECAST_S = 10
 """A forecast of a day, with two rates and an outage."""
 _FREED, _LEFT = 1.1, 0.55
 """What is cancelled leaves so much of what is delivered; of messages so much of all stays when half of them go."""
@@ -94,9 +94,9 @@ def commanded(result: Row) -> Iterator[Line]:
 def foretold(result: Row) -> Iterator[Line]:
     """A forecast of a day. Judged is what the aim is for, a hundred million."""
     for row in result["rows"]:
-        what, met = f"{row['seconds']:.1f} s for {row['messages'] / MILLION:g} M", row["seconds"] <= _TOLD_S
+        what, met = f"{row['seconds']:.1f} s for {row['messages'] / MILLION:g} M", row["seconds"] <= _FORECAST_S
         judged = met if row["messages"] >= 100 * MILLION else None
-        yield Line("forecast, a day by the minute", row["what"], f"<= {_TOLD_S} s for 100 M", what, judged)
+        yield Line("forecast, a day by the minute", row["what"], f"<= {_FORECAST_S} s for 100 M", what, judged)
 
 
 def freed(result: Row) -> Iterator[Line]:

@@ -51,7 +51,7 @@ def _core(count: int) -> int:
     return sum(int(one.due_count.sum()) for one in found)
 
 
-def _told(root: str, count: int) -> int:
+def _forecast(root: str, count: int) -> int:
     """The forecast of a warehouse; how many messages become due."""
     rate = max(1, round(count * _SPARE * 1_000 / _DAY_MS))
     events: tuple[WhatIf, ...] = (Rate(START_MS, rate), _OUTAGE, Rate(START_MS + 12 * _HOUR_MS, 2 * rate))
@@ -71,14 +71,14 @@ def rows(count: int, core: int) -> Iterator[dict[str, Any]]:
         root = str(Path(folder) / "warehouse")
         fill(root, count, _DAY_MS)
         yield _timed("pending", count, lambda: pending(root).backlogs[0].count)
-        yield _timed("forecast", count, lambda: _told(root, count))
+        yield _timed("forecast", count, lambda: _forecast(root, count))
 
 
 def _timed(name: str, count: int, call: Callable[[], int]) -> dict[str, Any]:
     begun, used = time.perf_counter(), time.process_time()
     found = call()
     took = {"seconds": time.perf_counter() - begun, "cpu_s": time.process_time() - used}
-    return {"what": name, "messages": count, "told": found, **took}
+    return {"what": name, "messages": count, "counted": found, **took}
 
 
 def show(row: dict[str, Any]) -> Iterator[str]:

@@ -149,8 +149,8 @@ def measured(count: int, rounds: int) -> Iterator[dict[str, Any]]:
     for name in names:
         seconds = _median(times[name])
         by_usual = [round(own / other, 3) for own, other in zip(seconds, usual, strict=True)]
-        told = {"seconds": round(seconds[0], 3), "cpu_seconds": round(seconds[1], 3), "by_usual": by_usual}
-        yield figures(name, due[name]) | told
+        measured = {"seconds": round(seconds[0], 3), "cpu_seconds": round(seconds[1], 3), "by_usual": by_usual}
+        yield figures(name, due[name]) | measured
 
 
 def _median(times: Sequence[tuple[float, float]]) -> tuple[float, float]:

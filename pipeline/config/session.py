@@ -197,10 +197,10 @@ def submitted_session(app: str, *paths: str) -> SparkSession:
     Who may write to the sockets of Python workers is said by whoever submits (`docs/security.md`): that wins over ours.
     """
     start_jvm()
-    told, made = pyspark.SparkConf(), builder(app, *paths)
+    stated, made = pyspark.SparkConf(), builder(app, *paths)
     for key in SOCKETS:
-        if told.contains(key):
-            made = made.config(key, str(told.get(key)))
+        if stated.contains(key):
+            made = made.config(key, str(stated.get(key)))
     return made.getOrCreate()
 
 

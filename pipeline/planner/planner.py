@@ -290,11 +290,11 @@ class Planner:
 
     def _released(self) -> int:
         """Nothing that is due later is released yet, ms UTC."""
-        told = self._checkpoint(SCHEDULE).instant
+        instant = self._checkpoint(SCHEDULE).instant
         if self._lookahead_ms is None and not self._express_ms:
-            return told
+            return instant
         # What is due so soon after ingest takes it goes past the schedule.
-        return max(told, self._clock() + max(self._lookahead_ms or 0, self._express_ms))
+        return max(instant, self._clock() + max(self._lookahead_ms or 0, self._express_ms))
 
     def _has_ingested(self, version: int) -> bool:
         """Whether ingest has taken all rows up to a version of `inbox`."""

@@ -17,7 +17,7 @@ _LOOK_S, _LOOK_REMOTE_S = 0.005, 0.05
 
 
 def reach(
-    stages: Sequence[Stage], warehouse: Warehouse, instant: int, produce: Callable[[], None] | None = None
+    stages: Sequence[Stage], warehouse: Warehouse, instant: int, produce: Callable[[], object] | None = None
 ) -> None:
     """Bring stages, in the order in which a message passes them, to an instant (ms UTC).
 

@@ -327,8 +327,8 @@ def test_commands_obey_the_window(play: Play) -> None:
         "released": [due],
     }
     assert release_now(world.warehouse.root, "t", key="released").command_id is None
-    (told,) = trace(world.warehouse.root, "t", key="rescheduled")
-    assert told.sent.put_off_from is None
+    (traced,) = trace(world.warehouse.root, "t", key="rescheduled")
+    assert traced.sent.put_off_from is None
 
 
 def test_spark_lets_the_same_messages_come_at_the_same_times(spark: SparkSession, folder: str) -> None:

@@ -70,10 +70,10 @@ def facts(where: str, value: Any, about: Mapping[str, str] | None = None) -> Ite
 def rows(where: str, found: Iterable[Mapping[str, Any]]) -> Iterator[Fact]:
     """The facts of rows of a table; times are told as JSON tells them, and positions by one word, too."""
     for row in found:
-        told = {name: _told(each) for name, each in row.items()}
-        if {"ledger_id", "entry_id"} <= told.keys():
-            told["position"] = f"{told['ledger_id']}:{told['entry_id']}"
-        yield from facts(where, told)
+        shown = {name: _in_json(each) for name, each in row.items()}
+        if {"ledger_id", "entry_id"} <= shown.keys():
+            shown["position"] = f"{shown['ledger_id']}:{shown['entry_id']}"
+        yield from facts(where, shown)
 
 
 def two_meanings(found: Iterable[Fact]) -> dict[str, list[tuple[str, str]]]:
@@ -122,7 +122,7 @@ def _always_alike(one: Mapping[Thing, set[str]], other: Mapping[Thing, set[str]]
     return same and len(set().union(*(one[thing] for thing in common))) >= least
 
 
-def _told(value: object) -> object:
+def _in_json(value: object) -> object:
     match value:
         case datetime():
             return iso_text(value)

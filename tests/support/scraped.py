@@ -18,7 +18,7 @@ def scraped(metrics: Metrics) -> dict[str, float]:
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
 
 
-def told_everything() -> Watcher:
+def full_watcher() -> Watcher:
     """A watcher that was told of each thing that stages, sources, sinks and settle tell of."""
     watcher = Watcher()
     watcher.started("schedule")
@@ -39,5 +39,5 @@ def told_everything() -> Watcher:
 
 def exported() -> dict[str, set[str]]:
     """The labels of each time series that a process exports, by its name in Prometheus."""
-    samples = (sample for family in told_everything().registry.collect() for sample in family.samples)
+    samples = (sample for family in full_watcher().registry.collect() for sample in family.samples)
     return {sample.name: set(sample.labels) for sample in samples}

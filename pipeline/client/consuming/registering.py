@@ -225,8 +225,8 @@ def _check_same(found: Subscription | None, consumer_type: ConsumerType, how: Ho
     if (tick_ms := how.get("tick_ms")) is not None:
         check_limit("tick_ms", tick_ms, 1)
     if found is not None:
-        told = {"type": (found.type, consumer_type.value), "tick_ms": (found.tick_ms, tick_ms)}
-        differs = [f"{name} {has}, not {new}" for name, (has, new) in told.items() if new not in (None, has)]
+        both = {"type": (found.type, consumer_type.value), "tick_ms": (found.tick_ms, tick_ms)}
+        differs = [f"{name} {has}, not {new}" for name, (has, new) in both.items() if new not in (None, has)]
         if differs:
             raise AlreadySubscribed(*found.named, ", ".join(differs))
 

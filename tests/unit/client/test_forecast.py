@@ -43,7 +43,7 @@ def load(*pairs: tuple[int, int]) -> DueLoad:
     return DueLoad.of(T0 + due * SECOND, counts)
 
 
-def told(
+def foreseen_of(
     due: DueLoad, *events: WhatIf, minutes: int = 5, late_than: int = 5 * SECOND, **policies: int | bool
 ) -> SubscriptionForecast:
     """A forecast from `T0` on."""
@@ -53,7 +53,7 @@ def told(
 
 def test_what_nothing_holds_comes_when_it_is_due() -> None:
     """What was due before comes now, and is as late as that."""
-    found = told(load((-30, 2), (0, 1), (59, 3), (60, 4)))
+    found = foreseen_of(load((-30, 2), (0, 1), (59, 3), (60, 4)))
     assert found.due_count.tolist() == [4, 4, 0, 0, 0]
     assert found.delivered.tolist() == [6, 4, 0, 0, 0]
     assert found.overdue_at_end.tolist() == [0] * 5
@@ -65,7 +65,7 @@ def test_what_nothing_holds_comes_when_it_is_due() -> None:
 def test_a_pause_holds_what_is_not_prepared_and_all_of_it_comes_at_its_end() -> None:
     """What is due within ten seconds comes. The first that comes too late is so five seconds after it is due."""
     due = load((5, 1), (30, 2), (50, 2), (100, 4), (200, 1))
-    found = told(due, Pause(T0 + 20 * SECOND, T0 + 130 * SECOND))
+    found = foreseen_of(due, Pause(T0 + 20 * SECOND, T0 + 130 * SECOND))
     assert found.delivered.tolist() == [3, 0, 6, 1, 0]
     assert found.overdue_at_end.tolist() == [2, 6, 0, 0, 0]
     assert found.latest_ms == 80 * SECOND
@@ -76,18 +76,18 @@ def test_a_pause_holds_what_is_not_prepared_and_all_of_it_comes_at_its_end() -> 
 def test_a_pause_of_now_ends_when_somebody_resumes_it_and_else_it_does_not() -> None:
     """What if it were paused until then is the question for that."""
     due = load((-500, 7), (30, 1))
-    assert told(due, paused=True).overdue_at_end.tolist() == [8] * 5
-    assert told(due, Pause(T0, T0 + 70 * SECOND), paused=True).overdue_at_end.tolist() == [8, 0, 0, 0, 0]
-    found = told(due, Pause(T0), Pause(T0 + 10, T0 + 70 * SECOND), Pause(T0 + 20))
+    assert foreseen_of(due, paused=True).overdue_at_end.tolist() == [8] * 5
+    assert foreseen_of(due, Pause(T0, T0 + 70 * SECOND), paused=True).overdue_at_end.tolist() == [8, 0, 0, 0, 0]
+    found = foreseen_of(due, Pause(T0), Pause(T0 + 10, T0 + 70 * SECOND), Pause(T0 + 20))
     assert found.overdue_at_end.tolist() == [8, 0, 0, 0, 0]
 
 
 def test_a_burst_comes_at_its_rate_and_a_rest_saves_nothing_up() -> None:
     """A hundred at ten a second take ten seconds, at once and after minutes of quiet."""
-    found = told(load((0, 100), (180, 100)), max_rate=10)
+    found = foreseen_of(load((0, 100), (180, 100)), max_rate=10)
     assert found.delivered.tolist() == [100, 0, 0, 100, 0]
     assert found.latest_ms == 10 * SECOND
-    found = told(load((50, 120)), max_rate=10)
+    found = foreseen_of(load((50, 120)), max_rate=10)
     assert found.delivered.tolist() == [95, 25, 0, 0, 0]
     assert (found.overdue_at_end.tolist(), found.gone_at) == ([25, 0, 0, 0, 0], T0 + 62 * SECOND)
 
@@ -95,36 +95,36 @@ def test_a_burst_comes_at_its_rate_and_a_rest_saves_nothing_up() -> None:
 def test_another_rate_counts_from_when_it_is_set() -> None:
     """What is prepared comes at once; what comes later is due at the rate."""
     due = load(*((second, 10) for second in range(120)))
-    found = told(due, Rate(T0 + 50 * SECOND, 5))
+    found = foreseen_of(due, Rate(T0 + 50 * SECOND, 5))
     # Its time begins with the first message behind the lookahead, after 61 seconds; the last look is half a second
     # before the minute ends.
     assert found.delivered.tolist() == [600, 10 + 292, 590 - 292, 0, 0]
-    assert told(due, Rate(T0, 20), max_rate=1).delivered.tolist()[:2] == [600, 600]
+    assert foreseen_of(due, Rate(T0, 20), max_rate=1).delivered.tolist()[:2] == [600, 600]
 
 
 def test_an_outage_holds_all_of_it_and_begins_a_rate_anew() -> None:
     """Nobody prepares, holds or lets go meanwhile."""
     due, away = load((5, 1), (30, 60), (100, 2)), Outage(T0 + 20 * SECOND, T0 + 120 * SECOND)
-    assert told(due, away).delivered.tolist() == [1, 0, 62, 0, 0]
-    found = told(due, away, max_rate=1)
+    assert foreseen_of(due, away).delivered.tolist() == [1, 0, 62, 0, 0]
+    found = foreseen_of(due, away, max_rate=1)
     assert found.delivered.tolist() == [1, 0, 59, 3, 0]
     assert found.latest_ms == (180 - 30) * SECOND
-    assert told(load((-9, 3)), Outage(T0, T0 + 70 * SECOND)).delivered.tolist() == [0, 3, 0, 0, 0]
+    assert foreseen_of(load((-9, 3)), Outage(T0, T0 + 70 * SECOND)).delivered.tolist() == [0, 3, 0, 0, 0]
 
 
 def test_what_has_expired_is_left_out_and_uses_up_nothing_of_the_rate() -> None:
     """A time to live of twenty seconds: of a burst at one a second twenty come."""
-    found = told(load((0, 100), (60, 5)), max_rate=1, ttl_ms=20 * SECOND)
+    found = foreseen_of(load((0, 100), (60, 5)), max_rate=1, ttl_ms=20 * SECOND)
     assert found.delivered.tolist() == [20, 5, 0, 0, 0]
     assert found.expired.tolist() == [80, 0, 0, 0, 0]
     assert found.missed == 80 + 15
-    found = told(load((10, 4), (50, 1)), paused=True, ttl_ms=30 * SECOND)
+    found = foreseen_of(load((10, 4), (50, 1)), paused=True, ttl_ms=30 * SECOND)
     assert (found.expired.tolist(), found.overdue_at_end.tolist()) == ([4, 1, 0, 0, 0], [1, 0, 0, 0, 0])
 
 
 def test_what_is_late_at_the_end_counts_as_missed() -> None:
     """Nobody knows yet how late it will be, but it is late."""
-    found = told(load((0, 7), (58, 2)), paused=True, minutes=1)
+    found = foreseen_of(load((0, 7), (58, 2)), paused=True, minutes=1)
     assert (found.missed, found.missed_at, found.gone_at, found.latest_ms) == (7, T0 + 5 * SECOND, None, None)
 
 
@@ -244,13 +244,13 @@ def test_a_test_of_a_program_asks_what_will_come_and_then_it_does() -> None:
         _subscribed(world)
         first = round(START.timestamp() * 1_000)
         found = delayline.forecast(world.root, until=first + 4 * MINUTE_MS)
-        told = {(row["subscription"], row["minute"]): row["delivered"] for row in found.table().to_pylist()}
+        delivered = {(row["subscription"], row["minute"]): row["delivered"] for row in found.table().to_pylist()}
         assert found.horizon.begin == first
         world.advance(minutes=4)
         times = {each: datetime.fromtimestamp(at / 1_000, UTC) for each, (_, at) in came(world.root).items()}
         counts = Counter((each[0], at.replace(second=0, microsecond=0)) for each, at in times.items())
         # A look at the rate may be just before the minute ends, or just after it.
-        wrong = {each: told.get(each, 0) - counts[each] for each in {*told, *counts}}
+        wrong = {each: delivered.get(each, 0) - counts[each] for each in {*delivered, *counts}}
         assert {each: count for each, count in wrong.items() if abs(count) > (RATE if each[0] == "slow" else 0)} == {}
         assert sum(wrong.values()) == 0
         assert len(times) == 2 * 110

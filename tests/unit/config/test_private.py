@@ -45,11 +45,11 @@ def test_sockets_and_spilled_rows_lie_in_a_folder_that_nobody_else_may_enter() -
 @pytest.mark.parametrize("said", [{"dir": "/var/lib/d"}, {"enabled": "false"}, {}])
 def test_what_spark_submit_is_told_of_sockets_wins(monkeypatch: pytest.MonkeyPatch, said: dict[str, str]) -> None:
     """The page says to tell it where they lie, or that there are none: ours were set again over that."""
-    told, made = SparkConf(loadDefaults=False), dict[str, str]()
+    stated, made = SparkConf(loadDefaults=False), dict[str, str]()
     for name, value in said.items():
-        told.set(span_of("security.md", f"spark.python.unix.domain.socket.{name}"), value)
+        stated.set(span_of("security.md", f"spark.python.unix.domain.socket.{name}"), value)
     monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda: None)
-    monkeypatch.setattr("pyspark.SparkConf", lambda: told)
+    monkeypatch.setattr("pyspark.SparkConf", lambda: stated)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda builder: made.update(builder._options))
     submitted_session("a")
     assert {name: made[f"spark.python.unix.domain.socket.{name}"] for name in ("dir", "enabled")} == {
@@ -123,12 +123,12 @@ def test_a_package_with_another_sum_than_the_lock_has_is_not_installed(tmp_path:
 
     def installed(content: bytes) -> bool:
         lock.write_text(f"iniconfig==9 \\\n    --hash=sha256:{hashlib.sha256(content).hexdigest()}\n")
-        told = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_TARGET": str(tmp_path / "site")}
+        stated = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_TARGET": str(tmp_path / "site")}
         done = subprocess.run(  # noqa: S602 - of a page
             f"python -m {first}",
             shell=True,
             cwd=tmp_path,
-            env=os.environ | told | {"PATH": _BIN},
+            env=os.environ | stated | {"PATH": _BIN},
             check=False,
             capture_output=True,
         )

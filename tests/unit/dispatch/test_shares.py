@@ -78,7 +78,7 @@ def test_the_shares_of_a_part_are_what_it_holds_of_each_subscription(parts: Cut)
 
 def test_a_batch_of_dispatch_tells_what_each_subscription_got(tmp_path: Path) -> None:
     """A message counts for each subscription of its topic, at the tick of that."""
-    stages, told = Stages(str(tmp_path / "w")), Recorder()
+    stages, recorder = Stages(str(tmp_path / "w")), Recorder()
     for topic, name, tick in (("t", "a", 1), ("t", "b", 1_000), ("u", "a", 1)):
         subscribe(stages.root, Subscription(topic, name, tick_ms=tick))
     stages.instant = T0
@@ -90,10 +90,10 @@ def test_a_batch_of_dispatch_tells_what_each_subscription_got(tmp_path: Path) ->
         stages.ingest(*sent)
         sent = []
         stages.release()
-        stages._body(DISPATCH).publisher.watch = told
+        stages._body(DISPATCH).publisher.watch = recorder
         stages.dispatch()
-    assert sum(told.counts) == 5
-    found = {(each.topic, each.subscription): each for each in told.shares}
+    assert sum(recorder.counts) == 5
+    found = {(each.topic, each.subscription): each for each in recorder.shares}
     assert found["t", "a"] == Delivered("t", "a", 2, T0 + 3 * SECOND, T0 + 4 * SECOND)
     assert found["u", "a"] == Delivered("u", "a", 1, T0 + 4 * SECOND, T0 + 4 * SECOND)
     assert (found["t", "b"].count, found["t", "b"].first_due_ms >= T0 + 3 * SECOND) == (2, True)

@@ -142,8 +142,8 @@ def test_a_command_that_nobody_can_follow_is_given_again_by_the_command(stages: 
     """The row that somebody wrote by hand changes nothing, before and after."""
     put(stages.root, COMMANDS, {"kind": "cancel", "topic": "t", "command_id": "mine"})
     go(stages)
-    told = [each.what for each in examine(stages.root, BEHIND_ALL).findings if each.check == "commands"]
-    assert told == ["command_not_followed"]
+    findings = [each.what for each in examine(stages.root, BEHIND_ALL).findings if each.check == "commands"]
+    assert findings == ["command_not_followed"]
     call_off(stages)
     go(stages, 91)
     assert (b"off", 0) not in came(stages)

@@ -133,14 +133,14 @@ def test_the_client_and_the_command_need_no_extra_and_who_does_names_it(tmp_path
     others = SPARK_COMMANDS | WEB_COMMANDS | {"session"}
     wrong = {(words[0], code): text for words, code, text in calls if code and words[0] not in others}
     assert wrong == {}
-    told = {words[0]: (code, text) for words, code, text in calls if words[-1] != "--help"}
+    answers = {words[0]: (code, text) for words, code, text in calls if words[-1] != "--help"}
     line = "delayline: pyspark is not installed; this needs: pip install 'delayline[{}]'\n"
-    assert {name: told[name] for name in ("run", "rebuild", "replay")} == dict.fromkeys(
+    assert {name: answers[name] for name in ("run", "rebuild", "replay")} == dict.fromkeys(
         ("run", "rebuild", "replay"), (2, line.format("spark"))
     )
-    assert told["session"] == (2, line.format("spark").removeprefix("delayline: ").rstrip())
-    assert told["demo"] == (2, line.format("spark,demo,web"))
-    assert told["web"] == (2, "delayline: anyio is not installed; this needs: pip install 'delayline[web]'\n")
+    assert answers["session"] == (2, line.format("spark").removeprefix("delayline: ").rstrip())
+    assert answers["demo"] == (2, line.format("spark,demo,web"))
+    assert answers["web"] == (2, "delayline: anyio is not installed; this needs: pip install 'delayline[web]'\n")
 
 
 def test_a_command_goes_on_when_what_it_lacks_is_installed_and_the_demo_says_it_first(

@@ -28,8 +28,8 @@ def sentences_of(page: str) -> list[str]:
 @pytest.mark.parametrize("page", INSTRUCTIONS)
 def test_each_instruction_of_a_page_is_in_the_table(page: str) -> None:
     """Who writes one says which test does it."""
-    told = [each for each in sentences_of(page) if each[:1].isupper() and _BEGINS.match(each)]
-    assert [each for each in told if not any(map(each.startswith, INSTRUCTIONS[page]))] == []
+    instructions = [each for each in sentences_of(page) if each[:1].isupper() and _BEGINS.match(each)]
+    assert [each for each in instructions if not any(map(each.startswith, INSTRUCTIONS[page]))] == []
 
 
 @pytest.mark.parametrize("page", INSTRUCTIONS)

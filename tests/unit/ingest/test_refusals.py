@@ -20,11 +20,11 @@ LONG = 11 * 366 * 86_400_000
 
 def test_what_is_refused_is_said_while_it_happens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """By reason, a line for each batch that refuses something; and to who watches."""
-    told = dict[str, int]()
+    reported = dict[str, int]()
 
     class Recorder(StageListener):
         def rejected(self, reason: str, count: int) -> None:
-            told[reason] = count
+            reported[reason] = count
 
     stages = Stages(str(tmp_path / "warehouse"))
     stages._body(INGEST).watch = Recorder()
@@ -34,4 +34,4 @@ def test_what_is_refused_is_said_while_it_happens(tmp_path: Path, caplog: pytest
     rows = [message("a", after=LONG), message("b", after=LONG), message("c", after=-1), message("d")]
     assert stages.ingest(*rows)
     assert caplog.messages == ["inbox: messages are refused, by reason: 2 max_delay_exceeded, 1 negative_delay"]
-    assert told == {"max_delay_exceeded": 2, "negative_delay": 1}
+    assert reported == {"max_delay_exceeded": 2, "negative_delay": 1}

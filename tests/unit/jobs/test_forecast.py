@@ -43,7 +43,7 @@ def run(root: str, *words: str) -> Result:
     return invoke(["forecast", "--warehouse", root, *words])
 
 
-def told(due: Sequence[int], hours: int = 24, *, outage: bool = False, **policies: int | bool) -> Forecast:
+def foreseen_of(due: Sequence[int], hours: int = 24, *, outage: bool = False, **policies: int | bool) -> Forecast:
     """A forecast of one subscription, with a message at each of some seconds."""
     horizon, times = Horizon(T0, T0 + hours * HOUR, 5_000), T0 + np.array(due, np.int64) * 1_000
     load = DueLoad.of(times, np.ones(len(times), np.int64)) if len(due) else NOTHING_DUE
@@ -54,7 +54,7 @@ def told(due: Sequence[int], hours: int = 24, *, outage: bool = False, **policie
 
 def test_people_are_told_the_worst_minute_the_end_and_what_is_late_and_then_minutes() -> None:
     """What is in the inbox is not in it, and is said."""
-    assert list(report(told([30, 90, 700], outage=True))) == [
+    assert list(report(foreseen_of([30, 90, 700], outage=True))) == [
         "t/s  3 more due until 2023-11-15T23:00",
         "  most are overdue at the end of 2023-11-14T23:01: 2; none is at 2023-11-14T23:10:00.000Z",
         "  2 are later than 5s, the first at 2023-11-14T23:00:35.000Z; the latest that comes is 9m 30s late",
@@ -78,11 +78,14 @@ def test_people_are_told_the_worst_minute_the_end_and_what_is_late_and_then_minu
 
 def test_what_is_set_now_and_what_waits_now_is_said() -> None:
     """And what expires; of a pause that nobody ends how many are overdue at the end."""
-    lines = list(report(told([-60, -60, 30], hours=1, paused=True)))
+    lines = list(report(foreseen_of([-60, -60, 30], hours=1, paused=True)))
     assert lines[0] == "t/s  2 overdue now, 1 more due until 2023-11-15T00:00, paused"
     assert lines[1] == "  most are overdue at the end of 2023-11-14T23:00: 3; 3 still are at the end"
-    assert next(report(told([], max_rate=1_000))) == "t/s  0 more due until 2023-11-15T23:00, 1,000 a second at most"
-    lines = list(report(told([0] * 10, max_rate=1, ttl_ms=3_000)))
+    assert (
+        next(report(foreseen_of([], max_rate=1_000)))
+        == "t/s  0 more due until 2023-11-15T23:00, 1,000 a second at most"
+    )
+    lines = list(report(foreseen_of([0] * 10, max_rate=1, ttl_ms=3_000)))
     assert "  7 expire" in lines
     assert "FROM (UTC)        DUE  DELIVERED  EXPIRED  OVERDUE  LATE" in lines
     assert list(report(Forecast(Horizon(T0, T0 + HOUR, 0), ()))) == ["No active subscription."]
@@ -91,7 +94,7 @@ def test_what_is_set_now_and_what_waits_now_is_said() -> None:
 @pytest.mark.parametrize(("hours", "lines"), [(24, 24), (23, 23), (120, 21), (100 * 24, 101)])
 def test_a_table_has_few_lines_and_leaves_out_where_nothing_happens(hours: int, lines: int) -> None:
     """Spans are as short as the number of lines allows, but a day at most; all that is due is in them."""
-    found = told(range(0, hours * 3_600, 1_800), hours)
+    found = foreseen_of(range(0, hours * 3_600, 1_800), hours)
     rows = [row for row in report(found) if row[:2] == "20"]
     assert len(rows) == lines
     assert sum(int(row.split()[1].replace(",", "")) for row in rows) == hours * 2
@@ -100,7 +103,7 @@ def test_a_table_has_few_lines_and_leaves_out_where_nothing_happens(hours: int, 
 
 def test_scripts_get_each_minute_and_then_the_answers() -> None:
     """A line each; a minute in which nothing is delivered has no lateness."""
-    first, *_, last, answers = map(json.loads, as_json(told([30, 90, 700], outage=True)))
+    first, *_, last, answers = map(json.loads, as_json(foreseen_of([30, 90, 700], outage=True)))
     named = {"topic": "t", "subscription": "s"}
     due = {"due_count": 1, "delivered": 0, "expired": 0, "overdue_at_end": 1, "late_ms": None}
     assert first == {**named, "minute": "2023-11-14T23:00:00.000Z", **due}

@@ -119,16 +119,16 @@ def test_what_was_there_once_and_what_has_only_messages_may_be_looked_at(root: s
     assert "waits in the inbox" in run(root, "trace", "--topic", "new", "--key", "k").stdout
     send(root, [OutgoingMessage("order", b"")])
     listed = run(root, "pending", "--topic", "order")
-    told = "delayline: topic 'order' has no subscription yet; did you mean 'orders'?\n"
-    assert (listed.exit_code, listed.stderr) == (0, told)
+    warning = "delayline: topic 'order' has no subscription yet; did you mean 'orders'?\n"
+    assert (listed.exit_code, listed.stderr) == (0, warning)
     assert run(root, "pending", "--topic", "orders").stderr == ""
 
 
 def test_a_delay_that_the_usual_job_rejects_is_told_before_a_job_has_run(root: str) -> None:
     """The first job would list it among what it rejected, hours later."""
-    for words, is_told in ((["--deliver-after", "4000d"], True), (["--deliver-at", "9000-01-01"], True), ([], False)):
+    for words, warned in ((["--deliver-after", "4000d"], True), (["--deliver-at", "9000-01-01"], True), ([], False)):
         sent = run(root, "send", "--topic", "orders", *words, "hello")
-        assert (sent.exit_code, "rejects a delay of more than 3650d" in sent.stderr) == (0, is_told)
+        assert (sent.exit_code, "rejects a delay of more than 3650d" in sent.stderr) == (0, warned)
 
 
 def test_a_message_that_nobody_will_get_is_sent_with_a_warning(root: str) -> None:

@@ -106,14 +106,14 @@ def test_how_late_deliveries_were_is_not_told_of_a_replay(root: str, *, virtual:
     if virtual:
         Path(root, "_clock").mkdir()
         Path(root, "_clock", "0").touch()
-    told = json.loads(as_json(look(root, now)))
+    shown = json.loads(as_json(look(root, now)))
     said = lines(root, now)["late"]
     if virtual:
         assert said.startswith("not told: by a virtual clock")
-        assert (told["late_p50_ms"], told["late_p99_ms"]) == (None, None)
+        assert (shown["late_p50_ms"], shown["late_p99_ms"]) == (None, None)
     else:
         assert said == "at most 1,000 ms (p50), 1,000 ms (p99), of 3 in the last hour"
-        assert (told["late_p50_ms"], told["late_p99_ms"]) == (late, late)
+        assert (shown["late_p50_ms"], shown["late_p99_ms"]) == (late, late)
 
 
 def test_nobody_is_taken_for_the_holder_of_a_lock(tmp_path: Path) -> None:

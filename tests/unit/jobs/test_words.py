@@ -65,10 +65,10 @@ def test_an_earlier_spelling_is_taken_and_named() -> None:
 
 def test_a_word_has_one_kind_in_options_and_in_json() -> None:
     """`--priority` was the name of a property, and `priority` a number. A flag asks for what is named like it."""
-    told, asked = table("Names in JSON"), table("Options")
+    in_json, asked = table("Names in JSON"), table("Options")
     words = {f"{name[2:].replace('-', '_')}{'_ms' * (kind == 'duration')}": kind for name, kind in asked.items()}
     alike = {"condition": "text"}
-    both = {name: (alike.get(words[name], words[name]), told[name]) for name in words.keys() & told.keys()}
+    both = {name: (alike.get(words[name], words[name]), in_json[name]) for name in words.keys() & in_json.keys()}
     assert len(both) >= 20
     assert {name: kinds for name, kinds in both.items() if kinds[0] not in ("flag", kinds[1])} == {}
 

@@ -30,7 +30,7 @@ from pipeline.service.watch.metrics import Metrics
 from pipeline.service.watch.process import Watcher, watched
 from pipeline.service.watch.progress import Progress, parse
 from tests.support.modules import ROOT
-from tests.support.scraped import scraped, told_everything
+from tests.support.scraped import full_watcher, scraped
 
 DOCS = ROOT / "docs" / "metrics.md"
 RECORDED: dict[str, Any] = json.loads((ROOT / "tests/support/progress.json").read_text(encoding="utf-8"))
@@ -223,7 +223,7 @@ def test_the_document_names_every_metric_with_type_and_labels() -> None:
     """It is what somebody writes alerts from."""
     known = {
         family.name: (family.type, {label for sample in family.samples for label in sample.labels} - {"le"})
-        for family in told_everything().registry.collect()
+        for family in full_watcher().registry.collect()
     }
     rows = re.findall(r"^\| `(delayline_\w+)` \| (\w+) \| ([\w, ]*)\|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
     assert {name: (kind, set(re.findall(r"\w+", labels))) for name, kind, labels in rows} == known
