@@ -23,7 +23,7 @@ _PUBLISHED = """
 def published(rows: str, publications: DeltaTable) -> str:
     """Some rows of `deliveries`, each once, with `committed_at` and `job_started_at`.
 
-    NULL: it is not noted yet, or not any more. The second one is NULL also where the clock of the job was a virtual one.
+    NULL: it is not noted yet, or not any more. The second one is NULL also where the job had a virtual clock.
     A new checkpoint counts batches from 0 again: of several publications of one number the one counts that is nearest
     to the release.
 
