@@ -9,6 +9,7 @@ from typing import Any
 from pipeline.client.commanding import commands
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.config.options import Observer, nobody
 from pipeline.config.settings import Settings
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE
 from pipeline.delta.deltars import append, open_table, rows_of
@@ -40,9 +41,9 @@ class World:
         self.stages, self.sent = stages, sent
 
     @classmethod
-    def new(cls, root: str, horizon_ms: int = 0, *, ack: bool = True) -> World:
-        """A warehouse whose stages have begun."""
-        found = cls(Stages(root, Settings(horizon_ms=horizon_ms)))
+    def new(cls, root: str, horizon_ms: int = 0, *, ack: bool = True, observe: Observer = nobody) -> World:
+        """A warehouse whose stages have begun. Who observes is told of each of their steps."""
+        found = cls(Stages(root, Settings(horizon_ms=horizon_ms), observe))
         acks = Policies(ack=True, max_redeliveries=2) if ack else Policies()
         for name, policies in zip(NAMES, (Policies(), acks, Policies(max_rate=1)), strict=True):
             subscribe(root, Subscription("t", name, tick_ms=1, policies=policies))
