@@ -10,7 +10,7 @@ import typer
 from jobs.commands import options
 from jobs.commands.options import AsJson, Warehouse
 from jobs.groups import OPERATE, App
-from jobs.terminal import tell
+from jobs.terminal import echo, tell
 
 app = App()
 
@@ -37,3 +37,21 @@ def clone(
         done = make(warehouse, target, as_of=then_ms, keep_sinks=keep_sinks, warehouse=opened, on_step=on_step)
     for line in [command.as_json(done)] if as_json else command.report(done):
         tell(line)
+
+
+@app.command(panel=OPERATE)
+def ddl(
+    warehouse: Warehouse,
+    schema: Annotated[
+        str | None, typer.Option("--schema", metavar="TEXT", help="Where the catalog names them: S or CATALOG.S.")
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Print the SQL that registers the tables in a catalog, external, by their folders. It changes nothing."""
+    from jobs.commands import ddl as command
+    from pipeline.client.tables.ddl import registrations
+
+    found = registrations(warehouse, schema)
+    for line in [command.as_json(found)] if as_json else command.report(found):
+        echo(line)

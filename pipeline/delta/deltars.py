@@ -24,7 +24,9 @@ from pipeline.config.errors import ColumnGone, NoFileSystem, NoWarehouse, StillC
 from pipeline.config.paths import usable
 from pipeline.delta.logs.checksums import put_first_checksum
 from pipeline.delta.logs.entries import entry, log_files
+from pipeline.delta.logs.features import check_unmanaged
 from pipeline.delta.logs.opening import table_at
+from pipeline.delta.logs.snapshot import described
 from pipeline.delta.mended import answered
 from pipeline.storage.arrays import python_rows
 from pipeline.storage.files import Files
@@ -103,6 +105,7 @@ def open_table(root: str, table: Table) -> DeltaTable:
         NoFileSystem: only Spark reaches its folder.
         PermissionError: its folder may not be entered.
         BrokenVersion: its newest version is empty or cut short; delta-rs takes an empty one for one that did nothing.
+        CatalogManaged: a catalog says which versions it has.
     """
     folder = _reached(root, table)
     try:
@@ -115,9 +118,27 @@ def open_table(root: str, table: Table) -> DeltaTable:
     except DeltaError:
         entries = (file.version for file in log_files(Files().names(f"{folder}/_delta_log")) if file.is_entry)
         entry(Files(), folder, max(entries, default=0))
+        check_protocol(Files(), folder, table)
         raise
     entry(Files(), folder, opened.version())
     return opened
+
+
+def check_protocol(files: Files, path: str, table: Table) -> None:
+    """Refuse a table whose commits a catalog manages: delta-rs says of it that a version is missing.
+
+    Args:
+        files: what reaches the table.
+        path: its folder.
+        table: the table.
+
+    Raises:
+        CatalogManaged: one does.
+        BrokenVersion: an entry of its log is empty, or it was cut short.
+    """
+    found = described(files, path)
+    if found is not None:
+        check_unmanaged(table.name, found[1])
 
 
 def create(root: str, table: Table, properties: Mapping[str, str]) -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from deltalake.exceptions import DeltaError
 
+from pipeline.config.errors import BrokenVersion
 from pipeline.config.lazyspark import deltaspark, raised
 from pipeline.config.paths import is_s3
 from pipeline.config.sizing import DEFAULT_RATE, SizingInputs, is_limited, memory_here
 from pipeline.delta import deltars
+from pipeline.delta.deltars import check_protocol
 from pipeline.delta.logs.entries import is_whole, log_files
+from pipeline.delta.logs.features import check_unmanaged
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.logs.restored import TableRestored, restored_since_note
 from pipeline.delta.properties import PROPERTIES, rate_of, segment_ms_of, segment_properties
@@ -76,26 +80,34 @@ def bring_up_to_date(warehouse: Warehouse) -> None:
     A folder that is no warehouse stays as it is. When nothing is missing, this is a look at the logs.
 
     Raises:
+        CatalogManaged: a catalog manages a table.
         TableRestored: somebody has restored a table that the stages write.
     """
     if _is_there(warehouse.files, warehouse.path(SEGMENTS)):
         create_all(warehouse)
-        check_restored(warehouse.files, warehouse)
+        check_tables(warehouse.files, warehouse)
 
 
-def check_restored(files: Files, warehouse: Warehouse) -> None:
-    """Refuse a warehouse of which somebody restored a table that the stages write.
+def check_tables(files: Files, warehouse: Warehouse) -> None:
+    """Refuse a warehouse of which a catalog manages a table, or of which somebody restored one that the stages write.
 
     Raises:
+        CatalogManaged: a catalog does.
         TableRestored: somebody did.
     """
-    paths = [warehouse.path(table) for table in TABLES]
     # In a store each look is a request or two.
     with ThreadPoolExecutor(_LOOKS) as pool:
-        restored = list(pool.map(partial(restored_since_note, files), paths, TABLES))
-    for path, table, version in zip(paths, TABLES, restored, strict=True):
-        if version is not None:
-            raise TableRestored(table.name, version, path)
+        list(pool.map(partial(_check_table, files, warehouse), TABLES))
+
+
+def _check_table(files: Files, warehouse: Warehouse, table: Table) -> None:
+    path = warehouse.path(table)
+    # Whoever reads the table says what is torn; some stages go on without its newest version.
+    with suppress(BrokenVersion):
+        check_protocol(files, path, table)
+    version = restored_since_note(files, path, table)
+    if version is not None:
+        raise TableRestored(table.name, version, path)
 
 
 def segment_ms(warehouse: Warehouse) -> int:
@@ -156,9 +168,14 @@ def _make(warehouse: Warehouse, table: Table, properties: Mapping[str, str]) -> 
 
 
 def _add_columns(warehouse: Warehouse, table: Table) -> None:
-    """Add the optional columns of a contract that a table lacks. Rows that were there have NULL in them."""
+    """Add the optional columns of a contract that a table lacks. Rows that were there have NULL in them.
+
+    Raises:
+        CatalogManaged: a catalog manages the table.
+    """
     log, path = TableLog(warehouse.session, warehouse.path(table)), warehouse.path(table)
     while (wanted := grown(table, (head := log.head()).metadata)) is not None:
+        check_unmanaged(table.name, head.protocol)
         # Two processes may start at the same time: who comes second looks again.
         Appender(warehouse.session, path, table).describe(head.version, wanted)
 

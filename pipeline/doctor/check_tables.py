@@ -20,6 +20,8 @@ _READ = 2_000
 """So many of the newest entries of each log are read; of older ones it is only seen that they are not empty."""
 _COPY = "stop all stages and restore the warehouse from a copy (docs/operations.md, Restore)"
 
+_UNMANAGED = "take the feature off in the catalog, or make the table external (docs/catalogs.md)"
+
 
 def tables(look: Look) -> Iterator[Finding]:
     """Each table is there, has its columns, asks nothing unknown of its writers, and has a whole log and its files."""
@@ -31,7 +33,7 @@ def tables(look: Look) -> Iterator[Finding]:
         if opened is not None:
             yield from _log(opened)
             if opened.error:
-                yield error("table_unreadable", table.name, opened.error, _COPY)
+                yield error("table_unreadable", table.name, opened.error, _UNMANAGED if opened.managed else _COPY)
             else:
                 yield from _columns(look, table, opened)
                 yield from _features(look, table, opened)

@@ -29,6 +29,7 @@ from pipeline.config.spelling import command_line
 from pipeline.config.stages import STAGES
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import Commit, appended, entry, log_files, note_of
+from pipeline.delta.logs.features import CatalogManaged
 from pipeline.delta.logs.filestats import count
 from pipeline.dispatch.prepared import Prepared, PreparedStore, not_replaced
 from pipeline.doctor.stages import Standing
@@ -207,7 +208,12 @@ _ORDER = (
 
 
 class Opened:
-    """A table at one version, its log and its folder."""
+    """A table at one version, its log and its folder.
+
+    Attributes:
+        error: why it cannot be opened; empty: it can.
+        managed: whether that is because a catalog manages it.
+    """
 
     def __init__(self, root: str, table: schemas.Table) -> None:
         """Open it; what cannot be opened is kept as an error.
@@ -215,7 +221,7 @@ class Opened:
         Raises:
             NoWarehouse: nothing is there.
         """
-        self.table, self.error = table, ""
+        self.table, self.error, self.managed = table, "", False
         folder = path_of(root, table)
         self.files = Files().folder(folder)
         self._delta: DeltaTable | None = None
@@ -224,7 +230,7 @@ class Opened:
         except NoWarehouse:
             raise
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, others are looked at
-            self.error = f"{type(error).__name__}: {error}"
+            self.error, self.managed = f"{type(error).__name__}: {error}", isinstance(error, CatalogManaged)
         self.log = Log(folder, None if self._delta is None else self._delta.version())
 
     @property

@@ -14,7 +14,7 @@ from pipeline.config.settings import Clock, Settings, VirtualClock
 from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTLE
 from pipeline.delta.checkpoints import EVERYTHING_BEFORE, SOURCES, Position
 from pipeline.delta.logs.entries import newest
-from pipeline.delta.tables import check_restored
+from pipeline.delta.tables import check_tables
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.publisher import Publisher
@@ -203,7 +203,7 @@ class Stages:
         Raises:
             PipelineError: it is refused.
         """
-        check_restored(self.warehouse.files, self.warehouse)
+        check_tables(self.warehouse.files, self.warehouse)
         if name == SETTLE:
             settle = Settle(self.warehouse, self._observe)
             check_clock(name, self.clock, settle.instant)

@@ -199,8 +199,8 @@ UNTRIED: Mapping[str, str] = {
     **dict.fromkeys(("delivered_twice", "taken_twice"), _TELL),
     "early": "Somebody looks at the clocks of machines; what came early came.",
     **dict.fromkeys(("BadInput", "BadSetting", "BadValue"), _ANOTHER),
-    "MemoryEnded": "A test that ends the memory of its machine ends others with it. A start after such a death is that "
-    "of any other process that died.",
+    "CatalogManaged": "Only a catalog gives a table back, and tests have none.",
+    "MemoryEnded": "It would end other tests, too. A start after such a death is that of any other process that died.",
     "NoSession": "The machine lacks memory or a way to Maven Central, which no test can give back; of Java see NoJava.",
     "StageFailed": "Whatever else ends a stage: the doctor has words for it, and a start is as after any other death.",
 }

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.config.errors import PipelineError
+
 _PLAIN = {"appendOnly", "invariants"}
 """What a writer of version 2 knows; a table of a later version names its features."""
 SPENT = {"changeDataFeed", "checkConstraints", "checkpointProtection", "domainMetadata"}
@@ -10,6 +12,38 @@ SPENT = {"changeDataFeed", "checkConstraints", "checkpointProtection", "domainMe
 _SPENT_VERSION = 4
 """A writer of this version knows constraints and the feed of changes; it names no features."""
 _FEED, CONSTRAINT = "delta.enableChangeDataFeed", "delta.constraints."
+
+
+_MANAGED = {"catalogManaged", "catalogOwned", "catalogOwned-preview"}
+"""By these a catalog says which versions a table has: the name that Delta's protocol has, and those it had before."""
+
+
+class CatalogManaged(PipelineError):
+    """A catalog says which versions a table has: its log may lack the newest, and a commit past the catalog is none.
+
+    Take the feature off in the catalog, or make the tables external (`docs/catalogs.md`).
+    """
+
+    def __init__(self, table: str, feature: str) -> None:
+        super().__init__(
+            f"{table}: a catalog manages the commits of the table (feature {feature}), allowed: a table whose log "
+            "alone says what it holds; see docs/catalogs.md"
+        )
+        self.table, self.feature = table, feature
+
+
+def check_unmanaged(table: str, protocol: Mapping[str, Any]) -> None:
+    """Refuse a table whose commits a catalog manages.
+
+    Args:
+        table: its name.
+        protocol: as the log has it.
+
+    Raises:
+        CatalogManaged: one does.
+    """
+    for feature in sorted(features(protocol) & _MANAGED):
+        raise CatalogManaged(table, feature)
 
 
 def unknown(

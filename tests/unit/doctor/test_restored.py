@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError
 from pipeline.config.stages import ALL_STAGES
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.restored import TableRestored
-from pipeline.delta.tables import check_restored
+from pipeline.delta.tables import check_tables
 from pipeline.storage.files import Files
 from schemas import CURSORS, DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
 from tests.support.stages import Stages
@@ -91,7 +91,7 @@ def test_a_restore_that_says_no_version_is_refused_as_any_other(stages: Stages) 
     last.write_text(re.sub(r'"version":\s*"?\d+"?', f'"version":"{"9" * 5_000}"', last.read_text()))
     assert "9" * 5_000 in last.read_text()
     with pytest.raises(TableRestored):
-        check_restored(Files(), stages.warehouse)
+        check_tables(Files(), stages.warehouse)
 
 
 @pytest.mark.parametrize("stage", ["ingest", "dispatch"])
