@@ -42,10 +42,15 @@ def needed() -> tuple[str, ...]:
 
 def fetch(*packages: str) -> None:
     """Have Spark fetch packages that are not there yet."""
-    names = [f"{group}_{name}-{number}.jar" for group, name, number in (each.split(":") for each in packages)]
     with alone("jars"):
-        if not all((_IVY / name).exists() for name in names):
+        if not all(place_of(each).exists() for each in packages):
             _submit(packages)
+
+
+def place_of(package: str) -> Path:
+    """Where Spark puts a package, as `group:name:version`."""
+    group, name, number = package.split(":")
+    return _IVY / f"{group}_{name}-{number}.jar"
 
 
 def _submit(packages: tuple[str, ...], program: str = "") -> str:
