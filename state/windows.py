@@ -91,10 +91,10 @@ class Window:
         return cls(tuple(_merged(span for rule in text.split(";") for span in _spans(rule.strip()))))
 
     def openings(self, zone: tzinfo, first: int, last: int) -> Openings:
-        """When it is open in a zone, from one instant to another (ms UTC)."""
+        """When it is open in a zone, from one instant to another (ms UTC), at the latest before the year 10000."""
         spans = np.array(self.spans, np.int64) * _MINUTE_MS
         parts = [np.empty((2, 0), np.int64)]
-        for begin, end, offset in _offsets(zone, first, last):
+        for begin, end, offset in _offsets(zone, first, min(last, _LAST)):
             weeks = np.arange((begin + offset - _MONDAY_MS) // _WEEK_MS, (end + offset - _MONDAY_MS) // _WEEK_MS + 1)
             shown = weeks[:, None] * _WEEK_MS + (_MONDAY_MS - offset)
             each = np.clip([(shown + spans[:, side]).ravel() for side in (0, 1)], begin, end)
@@ -102,6 +102,16 @@ class Window:
         opens, closes = np.concatenate(parts, axis=1)
         apart = opens[1:] > closes[:-1]
         return Openings(opens[np.append([True], apart)[: len(opens)]], closes[np.append(apart, [True])[: len(opens)]])
+
+    def opening(self, zone: tzinfo, at: int) -> tuple[int, int]:
+        """The opening that an instant is in, else the next one: its first instant, and the first behind it (ms UTC).
+
+        It is found for months at once, and kept. Of one that goes on for longer the end is behind these months.
+        `MAX_TIME` twice: there is none before the year 10000.
+        """
+        found = _block(self, zone, at // _BLOCK_MS)
+        place = int(np.searchsorted(found.closes, at, side="right"))
+        return (int(found.opens[place]), int(found.closes[place])) if place < len(found.opens) else (MAX_TIME, MAX_TIME)
 
     def put_off(self, times: IntArray, zone: tzinfo, hashes: IntArray, spread_ms: int = 0, bits: int = 0) -> IntArray:
         """Due times that are inside as they are, the others moved to the next opening. O(n log n).

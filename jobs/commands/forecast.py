@@ -145,6 +145,7 @@ def _answers(each: SubscriptionForecast) -> dict[str, object]:
     return _named(
         each,
         paused=each.paused,
+        closed_until=each.closed_until,
         overdue=each.overdue,
         due_count=int(each.due_count.sum()),
         delivered=int(each.delivered.sum()),
@@ -166,6 +167,7 @@ def _said(each: SubscriptionForecast, found: Forecast) -> Iterator[str]:
     name = printable("/".join(part for part in (each.topic, each.subscription) if part is not None)) or "all"
     now = f"{each.overdue:,} overdue now, " if each.overdue else ""
     set_now = ", paused" if each.paused else f", {each.max_rate:,} a second at most" if each.max_rate else ""
+    set_now += "" if each.closed_until is None else f", closed until {iso_text(each.closed_until)}"
     until = iso_text(found.horizon.end)[:16]
     yield f"{name}  {now}{int(each.due_count.sum()):,} more due until {until}{set_now}"
     if each.worst_minute is not None:

@@ -16,6 +16,7 @@ from pipeline.config.spelling import iso_text
 
 TIMES = {
     "at": "at",
+    "closed_until": "closed_until",
     "deliver_at": "deliver_at",
     "due": "due_time",
     "first_due": "first_due",

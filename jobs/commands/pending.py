@@ -70,6 +70,7 @@ def as_json(found: Pending) -> str:
             due_by_minute=[(iso_text(minute), count) for minute, count in sorted(each.minutes.items())],
             held=each.held,
             paused=each.paused,
+            closed_until=each.closed_until,
             held_for_ms=each.held_ms,
         )
         for each in found.backlogs
@@ -93,6 +94,7 @@ def _line(backlog: Backlog, now_ms: int) -> str:
     name = printable(f"{backlog.topic}/{backlog.subscription}")
     more = f", {backlog.held:,} of them held" if backlog.held else ""
     more += ", paused" if backlog.paused else ""
+    more += "" if backlog.closed_until is None else f", closed until {iso_text(backlog.closed_until)}"
     if backlog.held and backlog.held_ms is not None:
         more += f", the last one in {spell(backlog.held_ms)} at {backlog.max_rate:,} a second"
     return counted(name, backlog.count, backlog.next_due, now_ms) + more

@@ -63,9 +63,16 @@ def _row(each: Standing, backlog: Mapping[tuple[str, str], Backlog], now_ms: int
     waits = _of(each, backlog)
     columns = [line.type, ack, f"{waits.count:,}"]
     opened = [_number(each.outstanding), _number(each.waiting), _age(each, now_ms)]
-    held = f"{waits.held:,}{', paused' if waits.paused else ''}" if waits.held or waits.paused else "-"
-    held += f", {spell(waits.held_ms)}" if waits.held and waits.held_ms is not None else ""
-    return [name, *columns, *opened, f"{len(each.consumers)}" if known else "-", held]
+    return [name, *columns, *opened, f"{len(each.consumers)}" if known else "-", _held(waits)]
+
+
+def _held(waits: Backlog) -> str:
+    """How much is held, and why or for how long."""
+    words = [f"{waits.held:,}"]
+    words += ["paused"] if waits.paused else []
+    words += [] if waits.closed_until is None else [f"closed until {iso_text(waits.closed_until)}"]
+    words += [spell(waits.held_ms)] if waits.held and waits.held_ms is not None else []
+    return ", ".join(words) if waits.held or len(words) > 1 else "-"
 
 
 def _fields(each: Standing, backlog: Mapping[tuple[str, str], Backlog]) -> dict[str, object]:
@@ -81,6 +88,7 @@ def _fields(each: Standing, backlog: Mapping[tuple[str, str], Backlog]) -> dict[
         consumer_count=len(each.consumers),
         held=waits.held,
         paused=waits.paused,
+        closed_until=waits.closed_until,
         held_for_ms=waits.held_ms,
         guard_error=waits.guard_error,
     )

@@ -14,7 +14,7 @@ from jobs.commands.columns import in_columns
 from jobs.commands.status import report
 from jobs.terminal import echo
 from pipeline.config.printed import printable
-from pipeline.config.spelling import spell
+from pipeline.config.spelling import iso_text, spell
 from pipeline.insight.duecounts import DueCounts
 from pipeline.insight.overview import Overview, OverviewFollower
 
@@ -70,7 +70,8 @@ def _rows(seen: Overview) -> Iterator[list[str]]:
         name = printable(f"{each.topic}/{each.subscription}")
         due = "-" if each.next_due is None else _due(each.next_due - seen.now_ms)
         rate = f"{each.max_rate:,} a second" if each.max_rate else "open"
-        state = "guard fails" if each.guard_error is not None else "paused" if each.paused else rate
+        closed = rate if each.closed_until is None else f"closed until {iso_text(each.closed_until)[:16]}"
+        state = "guard fails" if each.guard_error is not None else "paused" if each.paused else closed
         yield [name, f"{each.count:,}", due, f"{each.held:,}" if each.held else "-", state]
 
 

@@ -21,7 +21,7 @@ _LEFT_OUT = {
 _STATES = {
     "waits": "waits",
     "taken": "is taken for delivery",
-    "held": "is held, since the subscription is paused or has a rate or a guard",
+    "held": "is held, since the subscription is paused or closed or has a rate or a guard",
     "cancelled": "is cancelled",
     "expired": "has expired: it could not be handed over in time",
     "suppressed": "is not delivered: it did not meet the guard",
@@ -129,4 +129,6 @@ def state_words(found: MessageState) -> str:
     """How a message stands with a subscription, for people."""
     due = "" if found.due is None else f", {'was' if found.state == 'cancelled' else 'is'} due {iso_text(found.due)}"
     again = f", redelivery {found.redelivery_count}" if found.redelivery_count else ""
-    return f"{printable(found.subscription)}: {_STATES[found.state]}{due}{again}"
+    closed = found.closed_until
+    state = _STATES[found.state] if closed is None else f"is held: the subscription is closed until {iso_text(closed)}"
+    return f"{printable(found.subscription)}: {state}{due}{again}"

@@ -34,7 +34,17 @@ from pipeline.dispatch.core import expiry
 from pipeline.dispatch.core.expiry import LookUp
 from pipeline.dispatch.core.holding import Allowance, Who, counted
 from pipeline.dispatch.core.runs import at_time
-from pipeline.dispatch.core.shaping import AHEAD_MS, LONGEST_MS, Pacing, allowances, expired_until, is_open, next_look
+from pipeline.dispatch.core.shaping import (
+    AHEAD_MS,
+    LONGEST_MS,
+    Pacing,
+    allowances,
+    as_of,
+    expired_until,
+    is_open,
+    next_look,
+    within_hours,
+)
 from pipeline.dispatch.core.withdrawn import UNDECIDED, Withdrawn, named
 from pipeline.dispatch.evaluator import shared
 from pipeline.dispatch.guarding import Guards
@@ -138,10 +148,11 @@ class Dispatch:
         folders = (f"{warehouse.root}/{GUARD_FOLDER}", *self._settings.guard_tables)
         self._guards = Guards(GuardStates(warehouse.files, warehouse.root), evaluator, folders)
         self._ahead = AHEAD_MS if self._timeline.live else 0
+        self._last = EPOCH
 
     def next_look(self, now: Ms) -> Ms | None:
         """When something that is held may go though nobody writes anything, ms UTC; None: a pause alone holds it."""
-        shapings = self._registry.at(self._registry.version()).shapings
+        shapings = self._registry.newest().shapings
         return next_look(shapings, self._backlog.waiting, now)
 
     def has_work(self, now: Ms) -> bool:
@@ -150,15 +161,29 @@ class Dispatch:
         Then a batch is due, whatever is new in `redelivery`. Rates count from the first time at which it is asked.
         """
         waiting = self._backlog.waiting
+        if self._lacks_time(now):
+            return True
         if not waiting:
             return False
-        shapings = self._registry.at(self._registry.version()).shapings
+        registered = self._registry.newest()
+        shapings = as_of(registered.shapings, registered.hours, now)
         failing = self._guards.failing(shapings, now)
         self._pacing.follow(shapings, waiting, now, failing)
         return is_open(shapings, waiting, self._pacing, now, self._ahead, failing)
 
+    def _lacks_time(self, now: Ms) -> bool:
+        """By a virtual clock: whether open hours have begun or ended since the time of the last batch.
+
+        A batch that takes only what is new in `redelivery` has the instant of the one before.
+        """
+        if self._timeline.live:
+            return False
+        openings = ([each.opening(at) for at in (self._last, now)] for each in self._registry.newest().hours.values())
+        return any(before != then or (before[0] <= self._last) != (then[0] <= now) for before, then in openings)
+
     def __call__(self, session: SparkSession | None, batch_id: int) -> None:
         """Hand over one batch, unless it is prepared already. `session` is that of the query."""
+        self._last = self._checkpoint.position(batch_id).instant
         commits = BatchCommits(DISPATCH, self.sinks, self._checkpoint.owner or "", batch_id, self._observe)
         if not self.publisher.knows(commits.owner, batch_id) and commits.note(HELD) is None:
             self._prepare(session, commits)
@@ -221,12 +246,12 @@ class Dispatch:
         """
         registered = self._registry.at(registry)
         present = self._presence.at(lives, registered.lines)
-        shapings, most = registered.shapings, self._settings.held_rows
-        waiting = self._backlog.waiting
-        now = self._now(batch_id)
+        most, waiting, now = self._settings.held_rows, self._backlog.waiting, self._now(batch_id)
+        shapings = as_of(registered.shapings, registered.hours, now)
         failing = self._guards.failing(shapings, now)
         self._pacing.follow(shapings, waiting, now, failing)
         allowed = allowances(shapings, waiting, present, most, self._pacing, now, self._ahead, failing)
+        allowed = within_hours(allowed, registered.hours, now)
         withdrawn, order = self._withdrawn.look(), priorities_of(shapings)
         decided = allowed, shapings, registry, order, registered.topics
         return BatchInputs(present, Closed(self._closed), withdrawn, *decided)

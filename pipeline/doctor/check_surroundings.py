@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import schemas
 from pipeline.config.paths import local_path
-from pipeline.config.settings import LiveClock
+from pipeline.config.settings import DAY_MS, HOUR_MS, LiveClock
 from pipeline.config.sources import SOURCES
-from pipeline.config.spelling import iso_text
+from pipeline.config.spelling import iso_text, spell, subscription_options
 from pipeline.config.stages import DISPATCH, SETTLE
 from pipeline.delta.deltars import query
 from pipeline.doctor.look import Finding, Look, error, note, warning
@@ -19,6 +19,8 @@ _AHEAD_MS = LiveClock().lookahead_ms + LiveClock().max_jump_ms
 """A start is refused when the clock of its stage is further ahead, unless the profile allows for more."""
 _LEAST_BYTES, _LEAST_SHARE, _LITTLE_SHARE = 100 << 20, 0.01, 0.05
 _SHOWN = 10
+_HOURS_MS = 28 * DAY_MS
+"""Open hours are looked at for so long."""
 
 
 def clock(look: Look) -> Iterator[Finding]:
@@ -88,6 +90,21 @@ def guards(look: Look) -> Iterator[Finding]:
     for name, why in sorted(GuardStates(Files(), look.root).errors(registered).items()):
         remedy = "mend what it says; what waits then comes by itself. Or set another guard"
         yield warning("guard_fails", "/".join(name), f"its guard fails, and what it guards waits: {why}", remedy)
+
+
+def hours(look: Look) -> Iterator[Finding]:
+    """What is due while a subscription is closed lives until that opens."""
+    registered = look.registry.registered
+    for name, own in sorted(registered.hours.items()):
+        ttl_ms = registered.shapings[name].ttl_ms
+        found = own.openings(look.now_ms, look.now_ms + _HOURS_MS)
+        longest = int((found.opens[1:] - found.closes[:-1]).max(initial=0))
+        if ttl_ms is not None and longest > ttl_ms:
+            text = (
+                f"it is closed for up to {spell(longest)}, and what is due then lives for {spell(ttl_ms)}: it expires"
+            )
+            longer = ("policy", "set", *subscription_options(*name), "--ttl", f"{-(-longest // HOUR_MS)}h")
+            yield warning("expires_closed", "/".join(name), text, f"if it shall come: {look.command(*longer)}")
 
 
 def lines(look: Look) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from pipeline.doctor.check_dispatch import delivered, prepared
 from pipeline.doctor.check_ingest import accounted
 from pipeline.doctor.check_schedule import released
 from pipeline.doctor.check_settle import opened, settled
-from pipeline.doctor.check_surroundings import clock, guards, lines, rejected, sources, space
+from pipeline.doctor.check_surroundings import clock, guards, hours, lines, rejected, sources, space
 from pipeline.doctor.check_tables import tables
 from pipeline.doctor.look import Finding, Look, Severity, Unreadable, error
 
@@ -28,6 +28,7 @@ CHECKS: Mapping[str, Check] = {
     "space": space,
     "sources": sources,
     "guards": guards,
+    "hours": hours,
     "lines": lines,
     "rejected": rejected,
 }

@@ -17,7 +17,7 @@ from typing import Any
 from pipeline.config.errors import BadValue
 from pipeline.subscriptions.incarnations import Name, Sought, Subscription
 from pipeline.subscriptions.policies import Policies, TopicPolicies, topic_of
-from pipeline.subscriptions.windows import TopicWindow
+from pipeline.subscriptions.windows import OpenHours, TopicWindow
 from state import SubscriptionType
 from state.buckets import MAX_TICK
 
@@ -219,6 +219,11 @@ class Registered:
         """The policies of the subscriptions for which dispatch has something to follow."""
         found = ((name, _within_topic(line.policies, self.topics.of(line.topic))) for name, line in self.lines.items())
         return {name: each for name, each in found if each.shapes and all(name)}
+
+    @cached_property
+    def hours(self) -> dict[Name, OpenHours]:
+        """The open hours of the subscriptions that have some."""
+        return {name: each.hours for name, each in self.shapings.items() if each.hours is not None}
 
     @cached_property
     def acknowledging(self) -> dict[Name, RegistryLine]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Self
 
@@ -18,7 +18,7 @@ from pipeline.config.errors import BadValue
 from pipeline.config.settings import DAY_MS
 from pipeline.subscriptions.destination import Destination, same_topic
 from pipeline.subscriptions.policytable import Option, PolicyTable, Row, Shown, Text, Within
-from pipeline.subscriptions.windows import UTC_ZONE, TopicWindow
+from pipeline.subscriptions.windows import UTC_ZONE, OpenHours, TopicWindow
 from state import Backoff, RetryPolicy
 from state.buckets import MAX_TIME
 from state.retry import MAX_ROUND, UnackedLimit
@@ -30,7 +30,7 @@ LONGEST_MS = 3_650 * DAY_MS
 STOP, REJECT = REFUSED = "stop", "reject"
 """What a sink may do about a message that its broker refuses."""
 EXACT, PROPORTIONAL = PRECISIONS = ("exact", "proportional")
-_ACK, _SINK, _GUARD, _WINDOW = "ack", "sink", "guard", "window"
+_ACK, _SINK, _GUARD, _WINDOW, _OPEN = "ack", "sink", "guard", "window", "open"
 SHORTEST_TTL_MS = 1_000
 """With a shorter one a batch that takes its time would let messages expire."""
 _DELAYS, _TTLS = Within(1, LONGEST_MS), Within(SHORTEST_TTL_MS, LONGEST_MS)
@@ -62,6 +62,9 @@ class Policies(PolicyTable):
         paused: what becomes due is held, and comes when this is over.
         max_rate: messages a second that come at most; what is due beyond that is held, and comes later. None: any
             number.
+        open: the times of the week at which what is due may come (`state.windows`), such as `Mo-Fr 08:00-20:00`. At
+            other times it is held. None: any time.
+        open_zone: the time zone whose clock counts for them, such as `Europe/Rome`.
         ttl_ms: a message that was not handed over within so long after its due time (ms) is not delivered any more.
             None: as the topic says (`TopicPolicies`).
         guard: a condition (SQL) that a message has to meet when it is due, or it is not delivered
@@ -175,6 +178,19 @@ class Policies(PolicyTable):
         Option("Messages a second that come at most.", "N", "any number"),
         Shown("rate: {:,} messages a second at most; what is due beyond that comes later"),
     ] = None
+    open: Annotated[
+        str | None,
+        Row(shapes=True),
+        Text("the times of a week"),
+        Option("What is due at another time is held until one of these times begins.", "TIMES", "any time"),
+        Shown("open: {}, by the clock of {open_zone}; what is due at another time is held until then"),
+    ] = None
+    open_zone: Annotated[
+        str,
+        Row(_OPEN, _OPEN),
+        Text("a time zone"),
+        Option("Whose clock counts for its open hours.", "ZONE", UTC_ZONE),
+    ] = UTC_ZONE
     ttl_ms: Annotated[int | None, Row(shapes=True), _TTLS, _TTL, _EXPIRES] = None
     guard: Annotated[
         str | None,
@@ -201,6 +217,10 @@ class Policies(PolicyTable):
         super().__post_init__()
         if self.guard_tables is not None and self.guard is None:
             raise BadValue("guard_tables", self.guard_tables, "a subscription with a guard")
+        if self.open is None and self.open_zone != UTC_ZONE:
+            raise BadValue("open_zone", self.open_zone, "a subscription with open hours")
+        if self.open is not None:
+            self.hours  # noqa: B018 - they are checked when they are made
         if self.sink is not None:
             Destination.parse(self.sink)
             if self.ack:
@@ -217,6 +237,16 @@ class Policies(PolicyTable):
         """What becomes of a message that failed."""
         backoff = Backoff(self.retry_min_ms, self.retry_multiplier, self.retry_max_ms)
         return RetryPolicy(backoff, self.max_redeliveries)
+
+    @cached_property
+    def hours(self) -> OpenHours | None:
+        """When what is due may come; None: at any time."""
+        return None if self.open is None else OpenHours.of_texts(self.open, self.open_zone)
+
+    @cached_property
+    def while_closed(self) -> Policies:
+        """The policies while its hours are not open: nothing comes, as if it were paused."""
+        return replace(self, paused=True)
 
     @property
     def shapes(self) -> bool:

@@ -1,7 +1,8 @@
-"""Windows of topics: whose clock counts, the topic's own or that of each recipient, and due times that obey it.
+"""Windows of topics, and open hours of subscriptions: whose clock counts, and what comes when.
 
-Who decides when a message comes asks here: ingest of what is sent, settle of what comes again, the client of what a
-command moves.
+Of a topic that is its own clock, or that of each recipient, and due times obey it. Who decides when a message comes
+asks here: ingest of what is sent, settle of what comes again, the client of what a command moves. The open hours of a
+subscription say when dispatch lets go what is due; a forecast asks, too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pipeline.config.errors import BadValue
 from pipeline.config.zones import zone, zone_names
 from pipeline.storage.arrays import IntArray
 from state import InvalidArgument
-from state.windows import Window
+from state.windows import Openings, Window
 
 UTC_ZONE = "UTC"
 ZONES = (
@@ -106,6 +107,46 @@ class TopicWindow:
 
     def _put_off(self, times: IntArray, own: ZoneInfo, hashes: IntArray, bits: int) -> IntArray:
         return self.window.put_off(times, own, hashes, self.spread_ms, bits)
+
+
+@dataclass(frozen=True)
+class OpenHours:
+    """When what is due for a subscription may come.
+
+    Attributes:
+        window: the times of the week.
+        zone: the name of the zone whose clock counts.
+    """
+
+    window: Window
+    zone: str
+
+    @classmethod
+    def of_texts(cls, hours: str, zone_name: str) -> Self:
+        """From policies.
+
+        Raises:
+            BadValue: the hours or the zone are none.
+        """
+        if zone_name not in zone_names():
+            raise BadValue("open_zone", zone_name, "the name of a time zone, as Europe/Rome, or UTC")
+        try:
+            return cls(Window.of_text(hours), zone_name)
+        except InvalidArgument as error:
+            raise BadValue("open", error.value, error.allowed) from error
+
+    def opening(self, at: int) -> tuple[int, int]:
+        """The opening that an instant is in, else the next one: its first instant, and the first one behind it (ms)."""
+        return self.window.opening(zone(self.zone), at)
+
+    def closed_until(self, at: int) -> int | None:
+        """When it opens next, ms UTC; None: it is open at that instant."""
+        opens, _ = self.opening(at)
+        return opens if opens > at else None
+
+    def openings(self, first: int, last: int) -> Openings:
+        """When it is open from one instant to another, ms UTC."""
+        return self.window.openings(zone(self.zone), first, last)
 
 
 def are_unknown(zones: pa.Array | pa.ChunkedArray) -> Flags:

@@ -41,6 +41,8 @@ from tests.support.stages import Stages
 from tests.support.stream import message
 
 T0 = 1_700_000_000_000 - 1_700_000_000_000 % MINUTE_MS
+HOURS = ("22:13-22:14,22:16-22:18,22:25-22:30,23:00-21:00", "22:14-22:16,22:30-22:13")
+"""Open and closed for minutes. It is 22:13 in UTC at `T0`."""
 NAMES = "abc"
 TICKS = (1, 100, 1_000, 5_000)
 EXAMPLES = max(1, settings().max_examples // 16)
@@ -51,14 +53,14 @@ _EXPIRED = "SELECT subscription FROM t WHERE reason = 'expired'"
 class Drawn:
     """What is drawn; times are numbers of steps, of due times in ms after the first instant.
 
-    `listeners` are tick, rate, time to live, and whether they are paused; `waits` are the steps before the forecast is
-    made, `length` those that it tells.
+    `listeners` are tick, rate, time to live, whether they are paused, and their hours; `waits` are the steps before the
+    forecast is made, `length` those that it tells.
     """
 
     step: int
     length: int
     waits: int
-    listeners: list[tuple[int, int | None, int | None, bool]]
+    listeners: list[tuple[int, int | None, int | None, bool, str | None]]
     bursts: list[tuple[int, int]]
     cancels: bool
     shifts: int
@@ -74,7 +76,13 @@ def drawn(draw: st.DrawFn) -> Drawn:
     inside = st.integers(0, length - 1)
     spans = st.tuples(inside, inside).filter(lambda each: each[0] < each[1])
     rates, times = st.sampled_from((None, None, 1, 3, 20)), st.sampled_from((None, None, 7_000, 100_000))
-    listeners = st.tuples(st.sampled_from(TICKS), rates, times, st.sampled_from((False, False, True)))
+    listeners = st.tuples(
+        st.sampled_from(TICKS),
+        rates,
+        times,
+        st.sampled_from((False, False, True)),
+        st.sampled_from((None, None, *HOURS)),
+    )
     each = len(NAMES)
     return Drawn(
         step,
@@ -103,8 +111,8 @@ class World:
         """Subscribe, send and command, and let the clock go to where the forecast begins."""
         self.script, self.stages = script, Stages(f"{folder}/warehouse", Settings(horizon_ms=DAY_MS))
         self.root = self.stages.root
-        for name, (tick, rate, ttl, paused) in zip(NAMES, script.listeners, strict=True):
-            policies = Policies(max_rate=rate, ttl_ms=ttl, paused=paused)
+        for name, (tick, rate, ttl, paused, hours) in zip(NAMES, script.listeners, strict=True):
+            policies = Policies(max_rate=rate, ttl_ms=ttl, paused=paused, open=hours)
             subscribe(self.root, Subscription("t", name, tick_ms=tick, policies=policies))
         self.at(T0)
         self.stages.ingest(

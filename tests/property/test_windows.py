@@ -141,3 +141,19 @@ def test_no_bucket_and_no_spread_leads_out_of_a_window(
     (asked,) = times.tolist()
     if inside(drawn, zone, asked) and minutes_inside(drawn, zone, asked, wide) < wide:
         assert found == asked
+
+
+@given(rules, places, st.integers(-3_000, 3_000), st.integers(0, MINUTE - 1))
+def test_the_opening_of_an_instant_is_what_the_clock_on_the_wall_shows(
+    drawn: list[Rule], place: tuple[str, str], minutes: int, ms: int
+) -> None:
+    """It is open from its first instant to its last, and closed around it, and an instant outside has the next one."""
+    name, at = place
+    zone, asked = ZoneInfo(name), near(at, minutes, ms)
+    begin, end = window(drawn).opening(zone, asked)
+    assert max(asked, begin) == slowly(drawn, zone, asked)
+    assert inside(drawn, zone, end - 1)
+    if end - begin < 8 * DAY:
+        assert not inside(drawn, zone, end)
+        assert begin == 0 or not inside(drawn, zone, begin - 1)
+        assert window(drawn).opening(zone, end)[0] > end

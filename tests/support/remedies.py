@@ -45,8 +45,8 @@ _STAGES = "unit/jobs/test_cli_stages.py::"
 _PAGE = "stream/test_operations.py::test_every_command_of_the_page_does_what_it_says"
 _APPENDED = f"{_REPAIRED}test_the_rows_of_a_version_that_is_no_append_are_appended_and_the_doctor_is_told"
 _DAMAGED = "stream/test_damaged.py::test_what_is_damaged_is_made_again_by_the_commands_of_the_doctor"
-_TORN = "unit/doctor/test_torn.py::"
-_TORN += "test_a_newest_version_that_a_power_cut_left_empty_is_deleted_and_what_it_held_is_written_again"
+_IN_TORN = "unit/doctor/test_torn.py::"
+_TORN = f"{_IN_TORN}test_a_newest_version_that_a_power_cut_left_empty_is_deleted_and_what_it_held_is_written_again"
 _SENT_AGAIN = f"{_REPAIRED}test_a_newest_version_of_the_inbox_that_a_power_cut_left_empty_is_deleted_and_sent_again"
 _UNREAD = f"{_COPIES}test_releases_that_dispatch_has_not_read_are_made_again_by_a_rebuild_of_the_schedule"
 _PUBLICATIONS = f"{_COPIES}test_publications_that_were_set_back_are_written_again_by_a_rebuild"
@@ -64,8 +64,7 @@ TRIED: Mapping[str, Tests] = {
     "column_added": _COLUMN,
     "column_changed": _COLUMNS,
     "column_missing": _COLUMNS,
-    "command_not_followed": "unit/doctor/test_torn.py::"
-    "test_a_command_that_nobody_can_follow_is_given_again_by_the_command",
+    "command_not_followed": f"{_IN_TORN}test_a_command_that_nobody_can_follow_is_given_again_by_the_command",
     "command_of_what_comes": _HEALED,
     "cursor_torn": _HEALED,
     "dead_letters_gone": "unit/settle/test_letters.py::"
@@ -76,6 +75,7 @@ TRIED: Mapping[str, Tests] = {
     "entry_missing": _HEALED,
     "entry_torn": _HEALED,
     "feature_unknown": _FEATURES,
+    "expires_closed": "unit/doctor/test_doctor.py::test_what_expires_while_its_subscription_is_closed_is_told",
     "file_changed": _HEALED,
     "file_missing": _HEALED,
     "foreign_owner": (_LOST, _PUT_BACK),

@@ -77,8 +77,9 @@ def by_minute(backlogs: Iterable[Backlog]) -> dict[int, int]:
 def expiring(backlog: Backlog, now_ms: int) -> int:
     """How many messages of a subscription are due now (ms UTC) and will expire, if its policies stay as they are.
 
-    What its rate allows in time comes, in the order of due times; nothing does while it is paused, or its guard cannot
-    be evaluated. Due times count by whole minutes, so a message is counted up to a minute late.
+    What its rate allows in time comes, in the order of due times; nothing does before its hours open, while it is
+    paused, or its guard cannot be evaluated. Due times count by whole minutes, so a message is counted up to a minute
+    late.
     """
     if backlog.ttl_ms is None:
         return 0
@@ -87,7 +88,7 @@ def expiring(backlog: Backlog, now_ms: int) -> int:
         ends_ms = minute + MINUTE_MS
         if ends_ms > now_ms:
             break
-        left_ms = 0 if stopped else max(0, ends_ms + backlog.ttl_ms - now_ms)
+        left_ms = 0 if stopped else max(0, ends_ms + backlog.ttl_ms - max(now_ms, backlog.closed_until or 0))
         if backlog.max_rate or not left_ms:
             in_time = min(count, max(0, left_ms * (backlog.max_rate or 0) // 1_000 - come))
             come, gone = come + in_time, gone + count - in_time

@@ -16,9 +16,12 @@ import numpy.typing as npt
 from pipeline.storage.arrays import IntArray
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.rates import EXPIRY_MS, QUANTUM_MS, budget_of, used_by
+from state.windows import Openings
 
 BEFORE, NEVER = -(1 << 62), 1 << 62
 """Before all times, and after them, ms UTC."""
+_TAIL_MS = 29 * 86_400_000
+"""Hours that open at all do so within this time, whatever clocks and calendars do."""
 Span = tuple[int, int]
 BoolArray = npt.NDArray[np.bool_]
 
@@ -123,7 +126,7 @@ class Departures:
 
 @dataclass(frozen=True)
 class _Course:
-    """What is to come: spans in which nobody works, spans in which the subscription is paused, and its rates.
+    """What is to come: spans in which nobody works, spans in which the subscription is paused, its rates, its hours.
 
     At the first instant of a span things still happen, and at the last one they happen again.
     """
@@ -131,23 +134,38 @@ class _Course:
     away: tuple[Span, ...]
     pauses: tuple[Span, ...]
     rates: tuple[Span, ...]
+    hours: Openings | None
     clock: JobClock
     begin: int
 
     @classmethod
-    def of(cls, policies: Policies, events: Iterable[WhatIf], clock: JobClock, begin: int) -> _Course:
+    def of(cls, policies: Policies, events: Iterable[WhatIf], clock: JobClock, begin: int, end: int) -> _Course:
         events = list(events)
         away = sorted((e.at if e.at > begin else BEFORE, e.until) for e in events if isinstance(e, Outage))
         rates = sorted((e.at, e.max_rate) for e in events if isinstance(e, Rate))
         if policies.max_rate:
             rates.insert(0, (BEFORE, policies.max_rate))
         pauses = tuple(_pauses(policies.paused, [e for e in events if isinstance(e, Pause)]))
-        return cls(tuple(away), pauses, tuple(rates), clock, begin)
+        hours = None if policies.hours is None else policies.hours.openings(begin, max(begin, end) + _TAIL_MS)
+        return cls(tuple(away), pauses, tuple(rates), hours, clock, begin)
 
     def present(self, at: IntArray) -> IntArray:
         """Instants, those of an outage put off to its end."""
         for begin, end in self.away:
             at = np.where((at > begin) & (at < end), end, at)
+        return at
+
+    def opens(self, at: IntArray) -> IntArray:
+        """The openings that instants are in, or else the next ones, by their first instants of the clock."""
+        if self.hours is None:
+            return np.full(len(at), BEFORE)
+        begins = np.append(self.clock.instant_of(self.hours.opens, self.begin), NEVER)
+        return begins[np.searchsorted(self.hours.closes, at, "right")]
+
+    def open(self, at: IntArray) -> IntArray:
+        """Instants, those at which it is closed put off to the first ones at which it is open and somebody works."""
+        while ((later := self.present(np.maximum(at, self.opens(at)))) > at).any():
+            at = later
         return at
 
     def is_over(self, at: IntArray, event: int) -> BoolArray:
@@ -181,13 +199,13 @@ def departures(
 
     Args:
         load: what is due until the end.
-        policies: of them `paused`, `max_rate` and `ttl_ms` count.
+        policies: of them `paused`, `max_rate`, `open` and `ttl_ms` count.
         events: what is to happen from `begin` on.
         begin: the time now, ms UTC.
         end: the time up to which it is told, ms UTC.
         clock: of the job.
     """
-    course = _Course.of(policies, events, clock, begin)
+    course = _Course.of(policies, events, clock, begin, end)
     released = course.present(clock.instant_of(load.due, begin))
     at = _without_rate(load.due, released, course)
     rated = np.zeros(len(at), np.bool_)
@@ -199,11 +217,11 @@ def departures(
 
 
 def _without_rate(due: IntArray, released: IntArray, course: _Course) -> IntArray:
-    """When what is due comes if nothing but pauses and outages holds it."""
-    at = released
+    """When what is due comes if nothing but pauses, closed hours and outages holds it."""
+    at, is_open = course.open(released), course.opens(released) <= released
     for begin, end in course.pauses:
-        held = ~course.is_over(at, begin) & (at < end) & ~course.is_prepared(due, begin)
-        at = course.present(np.where(held, end, at))
+        held = ~course.is_over(at, begin) & (at < end) & ~(course.is_prepared(due, begin) & is_open)
+        at = course.open(course.present(np.where(held, end, at)))
     return at
 
 
@@ -244,9 +262,11 @@ class _Looks:
         paused = np.zeros(len(at), np.bool_)
         for first, last in course.pauses:
             paused |= (at > first) & (at < last)
+        opens = course.opens(at)
+        paused |= opens > at
         starts = np.array([begin for begin, _ in course.rates], np.int64)
         rate = np.array([rate for _, rate in course.rates], np.int64)[np.searchsorted(starts, at, "left") - 1]
-        since = np.full(len(at), max(course.begin, course.rates[0][0]))
+        since = np.maximum(opens, max(course.begin, course.rates[0][0]))
         for _, last in (*course.pauses, *course.away):
             since = np.where(at >= last, np.maximum(since, last), since)
         reached = before[np.searchsorted(due, at, "right")]

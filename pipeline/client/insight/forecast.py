@@ -66,6 +66,7 @@ class SubscriptionForecast:
         overdue: messages that are due and not delivered now.
         paused: whether the subscription is paused now, or its guard fails.
         max_rate: messages a second at most, as it is now; None: any number.
+        closed_until: when its hours open, ms UTC; None: it is open now, or has no hours.
         gone_at: when nothing is overdue any more, counted from the end of the worst minute, ms UTC; None: nothing ever
             is, or not within the forecast.
         missed: messages that come later than the limit of the forecast, or do not come within it and are late by then.
@@ -83,6 +84,7 @@ class SubscriptionForecast:
     overdue: int = 0
     paused: bool = False
     max_rate: int | None = None
+    closed_until: int | None = None
     gone_at: int | None = None
     missed: int = 0
     missed_at: int | None = None
@@ -156,7 +158,7 @@ def forecast_of(
     Args:
         name: its topic and its name.
         load: what is pending, by due time rounded up to its tick.
-        policies: of them `paused`, `max_rate` and `ttl_ms` count.
+        policies: of them `paused`, `max_rate`, `open` and `ttl_ms` count.
         horizon: from when to when.
         events: what is to happen.
         clock: of the job.
@@ -184,6 +186,7 @@ def forecast_of(
         overdue=overdue,
         paused=policies.paused,
         max_rate=policies.max_rate,
+        closed_until=None if policies.hours is None else policies.hours.closed_until(horizon.begin),
         gone_at=_gone_at(load, found, at_end, horizon),
         missed=int(found.counts[missed].sum()),
         missed_at=None if first == NEVER else max(horizon.begin, int(first)),

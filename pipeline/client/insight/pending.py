@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from pipeline.client.clock import clock_of
 from pipeline.client.insight.asof import uncertain
 from pipeline.client.insight.counting import Counted, by_minute, next_due, opened, positive
 from pipeline.client.insight.waiting import held_back, in_inbox
@@ -33,6 +34,7 @@ class Backlog:
         held: how many of them are due and held by dispatch now.
         paused: whether the subscription is now.
         max_rate: messages a second that come at most; None: any number.
+        closed_until: when its hours open, ms UTC; None: it is open now, or has no hours.
         guard_error: why its guard cannot be evaluated; None: it can, or there is none.
         ttl_ms: how long after its due time a message may be handed over, its own or that of its topic; None: for ever.
     """
@@ -45,13 +47,15 @@ class Backlog:
     held: int = 0
     paused: bool = False
     max_rate: int | None = None
+    closed_until: int | None = None
     guard_error: str | None = None
     ttl_ms: int | None = None
 
     @property
     def held_ms(self) -> int | None:
-        """By its rate, how long it takes until what is held now has come, ms; None: it is paused or has no rate."""
-        return None if self.paused or not self.max_rate else self.held * 1_000 // self.max_rate
+        """How long it takes by its rate until what is held now has come, ms; None: no rate, or paused or closed."""
+        stands = self.paused or self.closed_until is not None
+        return None if stands or not self.max_rate else self.held * 1_000 // self.max_rate
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,7 @@ def shaped(root: str, backlogs: Iterable[Backlog], looked: Counted) -> Iterator[
             guard_error=failing.get(name),
             paused=own.paused,
             max_rate=own.max_rate,
+            closed_until=None if own.hours is None else own.hours.closed_until(clock_of(root).wall()),
             ttl_ms=own.ttl_ms,
         )
 

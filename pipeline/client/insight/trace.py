@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
+from pipeline.client.clock import clock_of
 from pipeline.client.commanding.retries import waiting
 from pipeline.client.insight.arguments import HowTraced
 from pipeline.client.insight.facts import PUT_OFF_FROM, Facts, Position, Sent, Step, at, facts, ms_of, with_values
@@ -45,14 +46,15 @@ class MessageState:
         subscription: its name.
         life: its number.
         state: `waits` for its due time; `taken` by dispatch, which prepares it or is about to decide; `held` by
-            dispatch, as the subscription is paused or has a rate or a guard; `cancelled`; `expired`, as it was not
-            handed over in time; `suppressed`, as it did not meet the guard; `left_out` for another reason; `published`,
-            and that is all as nobody acknowledges, or settle has not read it yet; `outstanding`: not acknowledged;
-            `waits_again` after it failed; `settled`: acknowledged, cancelled, expired, suppressed, undeliverable, or a
-            dead letter; `before`: it was there before the subscription; `gone`: it is settled, and retention has
-            deleted what was known.
+            dispatch, as the subscription is paused or closed or has a rate or a guard; `cancelled`; `expired`, as it
+            was not handed over in time; `suppressed`, as it did not meet the guard; `left_out` for another reason;
+            `published`, and that is all as nobody acknowledges, or settle has not read it yet; `outstanding`: not
+            acknowledged; `waits_again` after it failed; `settled`: acknowledged, cancelled, expired, suppressed,
+            undeliverable, or a dead letter; `before`: it was there before the subscription; `gone`: it is settled, and
+            retention has deleted what was known.
         due: when it is due, or comes again, ms UTC; None: it does not wait, or nobody says.
         redelivery_count: of its last release, or with which it comes again.
+        closed_until: of what is held, when the hours of the subscription open, ms UTC; None: it is open now.
     """
 
     subscription: str
@@ -60,6 +62,7 @@ class MessageState:
     state: str
     due: int | None = None
     redelivery_count: int = 0
+    closed_until: int | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ class States:
         known = alive(lives(root)) if lines else {}
         # A line that ingest has not noticed yet gets nothing so far.
         self._lives = {line.name: known[topic, line.name] for line in lines if (topic, line.name) in known}
+        self._hours = {line.name: line.policies.hours for line in lines}
         acks = [line.name for line in lines if line.policies.ack and line.name in self._lives]
         # Settle has read that far in releases: what is neither open nor unknown to it is settled.
         self._read = bool(acks) and CursorLog(root, Files()).released >= facts.releases
@@ -155,11 +159,16 @@ class States:
             why = last["left_out"].details["reason"]
             return seen.state(str(why) if why in NEVER_COMES else "left_out", None, seen.last)
         if sum(each.what == "released" for each in own) > later:
-            return seen.state("held" if self._is_held(seen, seen.last) else "taken", None, seen.last)
+            return self._held(seen) if self._is_held(seen, seen.last) else seen.state("taken", None, seen.last)
         due = self._moved(seen, seen.last)
         if due is None and (seen.due or 0) <= self._mark.due_ms and seen.place[0] < self._mark.ledger:
             return seen.state("gone")
         return seen.state("cancelled" if self._is_withdrawn(seen, 0) else "waits", due or seen.due)
+
+    def _held(self, seen: _Seen) -> MessageState:
+        hours = self._hours[seen.name]
+        closed_until = None if hours is None else hours.closed_until(clock_of(self._root).wall())
+        return MessageState(seen.name, seen.life, "held", None, seen.last, closed_until)
 
     def _moved(self, seen: _Seen, count: int) -> int | None:
         """When it is due by commands; None: they gave it no other time."""

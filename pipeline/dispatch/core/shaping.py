@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from pipeline.dispatch.core.holding import Allowance, Share, Who
+from pipeline.dispatch.core.holding import EVERYTHING, Allowance, Share, Who
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.rates import EXPIRY_MS, QUANTUM_MS, budget_of, used_by
+from pipeline.subscriptions.windows import OpenHours
 from state.units import Ms
 
 AHEAD_MS = 2_000
@@ -72,6 +73,33 @@ class Pacing:
         """Since when the time of a rate counts, ms UTC. A slow rate keeps the time of one message."""
         begun = self._begun.get(name, now)
         return begun if self.longest is None else max(begun, now - max(self.longest, 1_000 / rate))
+
+
+def as_of(shapings: Mapping[Name, Policies], hours: Mapping[Name, OpenHours], now: Ms) -> Mapping[Name, Policies]:
+    """Policies as they are at a time (ms UTC): who is closed then is paused.
+
+    Args:
+        shapings: the policies of those that have some.
+        hours: the open hours of those of them that have some.
+        now: the time.
+    """
+    closed = {name: shapings[name].while_closed for name, each in hours.items() if each.closed_until(now) is not None}
+    return {**shapings, **closed} if closed else shapings
+
+
+def within_hours(allowed: dict[Name, Allowance], hours: Mapping[Name, OpenHours], now: Ms) -> dict[Name, Allowance]:
+    """What may be taken at a time (ms UTC), of those who are open then only what is due before they close.
+
+    So nothing is prepared for a time at which its subscription is closed.
+    """
+    if not hours:
+        return allowed
+    openings = ((name, each.opening(now)) for name, each in hours.items())
+    closes = {name: end for name, (begin, end) in openings if begin <= now}
+    most = {name: allowed.get(name, Allowance(EVERYTHING)) for name in closes}
+    return allowed | {
+        name: replace(each, due_until=min(each.due_until, closes[name] - 1)) for name, each in most.items()
+    }
 
 
 def allowances(
@@ -160,7 +188,7 @@ def _may_be_taken(
     shapings: Mapping[Name, Policies], name: Name, share: Share, pacing: Pacing, now: Ms, ahead: int
 ) -> bool:
     shaping = shapings.get(name, Policies())
-    if shaping.paused:
+    if shaping.paused or (shaping.hours is not None and share.first_due >= shaping.hours.opening(now)[1]):
         return False
     if shaping.max_rate:
         return share.first_due <= now and pacing.budget(name, shaping.max_rate, now) > 0
@@ -170,13 +198,15 @@ def _may_be_taken(
 def next_look(shapings: Mapping[Name, Policies], waiting: Mapping[Who, Share], now: Ms) -> Ms | None:
     """When something that is held may go though nobody writes anything, ms UTC; None: never.
 
-    What is paused goes when it expires. For a rate or a guard it is looked at once a second.
+    What is paused goes when it expires; so does what is closed, or when that opens. For a rate or a guard it is looked
+    at once a second.
     """
     looks = list[int]()
     for (topic, name, _), share in waiting.items():
         policies = shapings.get((topic, name), Policies())
+        opens = None if policies.hours is None else policies.hours.closed_until(now)
         if not policies.paused:
-            looks.append(now + _LOOK_MS)
-        elif policies.ttl_ms is not None:
+            looks.append(now + _LOOK_MS if opens is None else opens)
+        if (policies.paused or opens is not None) and policies.ttl_ms is not None:
             looks.append(max(now, share.first_due + policies.ttl_ms + EXPIRY_MS) + 1)
     return Ms(min(looks)) if looks else None

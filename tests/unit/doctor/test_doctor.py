@@ -13,6 +13,8 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 
+from pipeline.client.subscribing.policysetting import set_policy
+from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.errors import NoWarehouse
 from pipeline.delta.deltars import append, rows_of
 from pipeline.doctor.examine import CHECKS, examine
@@ -29,7 +31,7 @@ from tests.support.examined import (
     made,
     wrong,
 )
-from tests.support.invoked import invoke
+from tests.support.invoked import invoke, invoke_line
 
 
 @pytest.fixture
@@ -133,3 +135,13 @@ def test_a_disk_with_little_room_is_told_until_there_is_room(
         assert [each.what for each in examine(root, NOW).findings if each.check == "space"] == [word]
     monkeypatch.setattr(shutil, "disk_usage", lambda _: (10**11, 0, 10**11))
     assert [each.what for each in examine(root, NOW).findings if each.check == "space"] == []
+
+
+def test_what_expires_while_its_subscription_is_closed_is_told(root: str) -> None:
+    """Nobody would get what is due in the evening. What lives for a weekend lives long enough."""
+    name = next(iter(subscriptions(root))).named
+    set_policy(root, *name, open="Mo-Fr 08:00-18:00", open_zone="Europe/Rome", ttl_ms=3_600_000)
+    (finding,) = (each for each in examine(root, NOW).findings if each.what == "expires_closed")
+    assert (finding.subject, finding.severity) == ("/".join(name), Severity.WARNING)
+    invoke_line(finding.remedy.partition(": ")[2])
+    assert "expires_closed" not in {each.what for each in examine(root, NOW).findings}

@@ -111,6 +111,7 @@ def test_scripts_get_each_minute_and_then_the_answers() -> None:
     assert answers == {
         **named,
         "paused": False,
+        "closed_until": None,
         "overdue": 0,
         "due_count": 3,
         "delivered": 3,

@@ -168,3 +168,11 @@ def test_a_short_opening_is_filled_and_not_left() -> None:
     after = found - ms("2026-07-02T06:00")
     assert after.min() < SECOND
     assert 5 * MINUTE - SECOND < after.max() < 5 * MINUTE
+
+
+def test_at_the_end_of_time_nothing_opens_any_more() -> None:
+    """A clock of the year 10000 has no date, and whoever asks for it is told so."""
+    window = Window.of_text("08:00-20:00")
+    for at in (MAX_TIME, 1 << 62):
+        assert window.opening(ROME, at) == (MAX_TIME, MAX_TIME)
+        assert len(window.openings(ROME, at, at + DAY).opens) == 0

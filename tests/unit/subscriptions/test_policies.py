@@ -91,7 +91,8 @@ def test_whatever_a_policy_may_be_its_text_gives_it_back(table: type[PolicyTable
         ends = {row.within.low, row.within.high, row.within.off} if row.kind is int else set[Any]()
         for value in ends | set(row.text.choices if row.text else ()) | {row.default}:
             if row.within.not_below is None or value == row.within.high:
-                beside = bounds.get(row.name, {}) | ({"window": "Mo"} if row.needs == "window" else {})
+                needed = {row.needs: "Mo"} if row.needs in ("window", "open") else {}
+                beside = bounds.get(row.name, {}) | needed
                 stated = table(**{row.name: row.default if value is None else value, **beside})
                 assert table.of_map(stated.as_map()) == stated
 
@@ -114,6 +115,25 @@ def test_a_window_that_cannot_be_followed_is_refused(name: str, values: dict[str
     with pytest.raises(BadValue) as refused:
         TopicPolicies(**values)
     assert refused.value.field == name
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("open", {"open": "Mo-Fr 8-20"}),
+        ("open", {"open": ""}),
+        ("open", {"open": "Mo 08:00-08:00"}),
+        ("open_zone", {"open": "Mo", "open_zone": "Mars/Olympus"}),
+        ("open_zone", {"open": "Mo", "open_zone": "property:zone"}),
+        ("open_zone", {"open_zone": "Europe/Rome"}),
+    ],
+)
+def test_hours_that_cannot_be_followed_are_refused(name: str, values: dict[str, Any]) -> None:
+    """With the name of the policy; of a subscription one zone counts. What another writer gets wrong is as if unset."""
+    with pytest.raises(BadValue) as refused:
+        Policies(**values)
+    assert refused.value.field == name
+    assert Policies.followed({**values, "max_rate": "5"}) == Policies(max_rate=5)
 
 
 @pytest.mark.parametrize(
