@@ -15,7 +15,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from jobs import commanding, configuring, consuming, importing, insight, operating, recurring
+from jobs import calendars, commanding, configuring, consuming, importing, insight, operating, recurring
 from jobs.commands import options
 from jobs.commands.durations import UNITS_MS
 from jobs.commands.logs import LogFormat, LogLevel, reporter, stamped
@@ -360,6 +360,7 @@ app.add_typer(operating.app)
 app.add_typer(importing.app, name="import", rich_help_panel=OPERATE)
 app.add_typer(configuring.app)
 app.add_typer(recurring.app)
+app.add_typer(calendars.app)
 
 
 def _stdin() -> BinaryIO:

@@ -2,8 +2,7 @@
 # ruff: noqa: PLC0415 - each command imports what it needs when it runs, see `jobs.cli`
 
 from datetime import datetime
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +13,9 @@ from jobs.groups import MESSAGES, App
 from jobs.terminal import echo, tell
 from pipeline.config.printed import printable
 from pipeline.config.wallclock import wall_ms
+from pipeline.subscriptions.schedules import GAPS, CatchUp
+from state.localtime import Fold
+from state.recurrence import DayOff
 
 if TYPE_CHECKING:
     from pipeline.subscriptions.schedules import Schedule
@@ -23,126 +25,72 @@ schedule = App(help="Messages that recur: cron, a rule of RFC 5545, or a span, i
 app.add_typer(schedule, name="schedule", rich_help_panel=MESSAGES)
 
 
-class OnDayOff(StrEnum):
-    """What becomes of what falls on a day off."""
-
-    SKIP = "skip"
-    NEXT = "next"
-    PREVIOUS = "previous"
-
-
-class OnGap(StrEnum):
-    """What becomes of a local time that clocks skip."""
-
-    AFTER = "after"
-    SKIP = "skip"
-
-
-class OnFold(StrEnum):
-    """What becomes of a local time that comes twice."""
-
-    FIRST = "first"
-    BOTH = "both"
-
-
 _AS_NOTATION = "as the notation says"
-_Cron = Annotated[
-    str | None,
-    typer.Option("--cron", metavar="FIELDS", help="Five fields: '0 9 * * 1-5'; or six, the second first."),
-]
-_RRule = Annotated[
-    str | None, typer.Option("--rrule", metavar="RULE", help="Or a rule: 'FREQ=MONTHLY;BYDAY=-1FR'; it needs --from.")
-]
-_Every = Annotated[int | None, options.duration("--every", "Or a span of real time, from a second on")]
-_Zone = Annotated[str, typer.Option("--zone", metavar="ZONE", help="Whose local times they are: Europe/Rome.")]
-_From = Annotated[datetime | None, options.time("--from", "Nothing comes before; a rule begins then")]
-_Until = Annotated[datetime | None, options.time("--until", "Nothing comes after")]
-_Occurrences = Annotated[
-    int | None, typer.Option("--occurrences", min=1, help="So many come, counted from --from; then it ends.")
-]
-_Jitter = Annotated[int, options.duration("--jitter", "Each is due up to so much later", "none")]
-_DayOff = Annotated[
-    list[str] | None, typer.Option("--day-off", metavar="DATE", help="A local day, as 2026-12-25. Repeatable.")
-]
-_OnDayOff = Annotated[OnDayOff, typer.Option("--on-day-off", help="What becomes of what falls on one.")]
-_OnGap = Annotated[
-    OnGap | None,
-    typer.Option("--on-gap", help="What becomes of a local time that clocks skip.", show_default=_AS_NOTATION),
-]
-_OnFold = Annotated[
-    OnFold | None,
-    typer.Option("--on-fold", help="What becomes of one that comes twice.", show_default=_AS_NOTATION),
-]
-
-
+_WHEN: dict[str, Any] = {
+    "cron": Annotated[
+        str | None,
+        typer.Option("--cron", metavar="FIELDS", help="Five fields: '0 9 * * 1-5'; or six, the second first."),
+    ],
+    "rrule": Annotated[
+        str | None,
+        typer.Option("--rrule", metavar="RULE", help="Or a rule: 'FREQ=MONTHLY;BYDAY=-1FR'; it needs --from."),
+    ],
+    "every_ms": Annotated[int | None, options.duration("--every", "Or a span of real time, from a second on")],
+    "zone": Annotated[
+        str | None,
+        typer.Option("--zone", metavar="ZONE", help="Whose local times they are: Europe/Rome.", show_default="UTC"),
+    ],
+    "start": Annotated[datetime | None, options.time("--from", "Nothing comes before; a rule begins then")],
+    "until": Annotated[datetime | None, options.time("--until", "Nothing comes after")],
+    "limit": Annotated[
+        int | None, typer.Option("--occurrences", min=1, help="So many come, counted from --from; then it ends.")
+    ],
+    "jitter_ms": Annotated[int | None, options.duration("--jitter", "Each is due up to so much later", "none")],
+    "days_off": Annotated[
+        list[str] | None, typer.Option("--day-off", metavar="DATE", help="A local day, as 2026-12-25. Repeatable.")
+    ],
+    "calendar": Annotated[
+        str | None, typer.Option("--calendar", metavar="NAME", help="The days of a calendar are off, too.")
+    ],
+    "on_day_off": options.choice("--on-day-off", "What becomes of what falls on one.", DayOff, DayOff.SKIP.value),
+    "on_gap": options.choice("--on-gap", "What becomes of a local time that clocks skip.", GAPS, _AS_NOTATION),
+    "on_fold": options.choice("--on-fold", "What becomes of one that comes twice.", Fold, _AS_NOTATION),
+}
+"""Options that say when something recurs, by columns of the table."""
+_WHAT: dict[str, Any] = {
+    "catch_up": options.choice(
+        "--catch-up", "What becomes of what was missed while no job ran.", CatchUp, CatchUp.LATEST.value
+    ),
+    "catch_up_within_ms": Annotated[
+        int | None, options.duration("--catch-up-within", "What was missed longer ago does not come", "1d")
+    ],
+    "message_key": Annotated[str | None, typer.Option("--key", "-k", help="The key of the messages.")],
+    "properties": Annotated[
+        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property of them. Repeatable.")
+    ],
+}
+"""Options that say what comes then."""
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
 
 
-class CatchUp(StrEnum):
-    """What becomes of what was missed."""
-
-    ALL = "all"
-    LATEST = "latest"
-    NONE = "none"
-
-
 @schedule.command("set")
-def set_(  # noqa: PLR0913 - a parameter is an option
+@options.with_options(_WHEN | _WHAT)
+def set_(
     warehouse: Warehouse,
     name: _Name,
     topic: Topic,
     payload: Annotated[str, typer.Argument(metavar="[PAYLOAD]", help="{occurrence} in it is the time.")] = "",
     *,
-    cron: _Cron = None,
-    rrule: _RRule = None,
-    every_ms: _Every = None,
-    zone: _Zone = "UTC",
-    start: _From = None,
-    until: _Until = None,
-    limit: _Occurrences = None,
-    jitter_ms: _Jitter = 0,
-    days_off: _DayOff = None,
-    on_day_off: _OnDayOff = OnDayOff.SKIP,
-    on_gap: _OnGap = None,
-    on_fold: _OnFold = None,
-    catch_up: Annotated[
-        CatchUp, typer.Option("--catch-up", help="What becomes of what was missed while no job ran.")
-    ] = CatchUp.LATEST,
-    catch_up_within_ms: Annotated[
-        int, options.duration("--catch-up-within", "What was missed longer ago does not come", "1d")
-    ] = 86_400_000,
-    message_key: Annotated[str | None, typer.Option("--key", "-k", help="The key of the messages.")] = None,
-    properties: Annotated[
-        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property of them. Repeatable.")
-    ] = None,
     as_json: AsJson = False,
+    **values: Any,  # noqa: ANN401 - of columns
 ) -> None:
     """Set a schedule, in the place of the one that has the name. What that has planned is taken back."""
-    from jobs.commands.schedules import row_of
     from jobs.commands.values import pairs
     from pipeline.client.subscribing.schedules import set_schedule
 
-    row = row_of(
-        {
-            "cron": cron,
-            "rrule": rrule,
-            "every_ms": every_ms,
-            "zone": zone,
-            "start": start,
-            "until": until,
-            "limit": limit,
-            "jitter_ms": jitter_ms,
-            "on_day_off": on_day_off.value,
-            "payload": payload,
-            "on_gap": on_gap and on_gap.value,
-            "on_fold": on_fold and on_fold.value,
-            "catch_up": catch_up.value,
-            "catch_up_within_ms": catch_up_within_ms,
-            "message_key": message_key,
-            "properties": pairs(properties or []),
-        }
-    )
-    made = set_schedule(warehouse, name, topic, **{**row, "days_off": days_off or []})
+    how = {each: value for each, value in values.items() if value is not None}
+    how["properties"] = pairs(how.get("properties", []))
+    made = set_schedule(warehouse, name, topic, payload=payload, **how)
     _tell(made, f"{name}: set", as_json=as_json)
 
 
@@ -202,7 +150,8 @@ def run_now(warehouse: Warehouse, name: _Name, *, as_json: AsJson = False) -> No
 
 
 @schedule.command()
-def preview(  # noqa: PLR0913 - a parameter is an option
+@options.with_options(_WHEN)
+def preview(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="A schedule of the warehouse, instead of the options.")
     ] = None,
@@ -214,51 +163,23 @@ def preview(  # noqa: PLR0913 - a parameter is an option
             envvar="DELAYLINE_WAREHOUSE",
             metavar="DIR",
             parser=options.whole,
-            help="With NAME: where it is.",
+            help="With NAME or --calendar: where it is.",
         ),
     ] = None,
     *,
-    cron: _Cron = None,
-    rrule: _RRule = None,
-    every_ms: _Every = None,
-    zone: _Zone = "UTC",
-    start: _From = None,
-    until: _Until = None,
-    occurrences: _Occurrences = None,
-    jitter_ms: _Jitter = 0,
-    days_off: _DayOff = None,
-    on_day_off: _OnDayOff = OnDayOff.SKIP,
-    on_gap: _OnGap = None,
-    on_fold: _OnFold = None,
     after: Annotated[datetime | None, options.time("--after", "What comes after this; else after now")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="So many at most.")] = 10,
+    most: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="So many at most.")] = 10,
     as_json: AsJson = False,
+    **values: Any,  # noqa: ANN401 - of columns
 ) -> None:
     """Print the next times at which something comes: local time, offset, UTC, and the rule that applied."""
     from jobs.commands import schedules as command
-    from pipeline.subscriptions.schedules import Schedule
 
-    row = {
-        "name": "preview",
-        "topic": "preview",
-        "cron": cron,
-        "rrule": rrule,
-        "every_ms": every_ms,
-        "zone": zone,
-        "start": start,
-        "until": until,
-        "limit": occurrences,
-        "jitter_ms": jitter_ms,
-        "days_off": days_off,
-        "on_day_off": on_day_off.value,
-        "on_gap": on_gap and on_gap.value,
-        "on_fold": on_fold and on_fold.value,
-    }
-    if name is not None and warehouse is None:
-        raise typer.BadParameter("NAME is a schedule of a warehouse: say --warehouse, too")
+    if warehouse is None and (name is not None or values["calendar"] is not None):
+        raise typer.BadParameter("NAME and --calendar are of a warehouse: say --warehouse, too")
     named = None if name is None or warehouse is None else _held(warehouse, name)
     after_ms = wall_ms() if after is None else int(after.timestamp() * 1_000)
-    found = command.coming(named or Schedule.of_row(command.row_of(row)), after_ms, limit)
+    found = command.coming(named or command.stated(warehouse, values), after_ms, most)
     for line in map(json_line, found) if as_json else command.lines(found):
         echo(line)
 

@@ -1,7 +1,7 @@
 """Table contracts: what each table of a warehouse holds. The row of the streaming state is in `schemas.state`."""
 
 from schemas.contract import Table
-from schemas.recurring import SCHEDULES
+from schemas.recurring import CALENDARS, SCHEDULES
 from schemas.tables import (
     CANCELLED,
     CLOSED,
@@ -39,6 +39,7 @@ from schemas.tables import (
 )
 
 __all__ = [
+    "CALENDARS",
     "CANCELLED",
     "CLOSED",
     "COMMANDS",

@@ -1,4 +1,4 @@
-"""The table of what recurs."""
+"""The tables of what recurs, and of days on which it does not."""
 
 from schemas.columns import FLAG, LONG, TEXT, TEXT_MAP, TIME, Columns
 from schemas.contract import Table
@@ -19,6 +19,7 @@ SCHEDULES = Table(
         ("limit", LONG),
         ("jitter_ms", LONG),
         ("days_off", TEXT),
+        ("calendar", TEXT),
         ("on_day_off", TEXT),
         ("on_gap", TEXT),
         ("on_fold", TEXT),
@@ -31,9 +32,16 @@ SCHEDULES = Table(
         ("set_at", TIME),
         optional=(
             "name", "topic", "cron", "rrule", "every_ms", "zone", "start", "until", "limit", "jitter_ms", "days_off",
-            "on_day_off", "on_gap", "on_fold", "catch_up", "catch_up_within_ms", "message_key", "properties", "payload",
-            "paused", "set_at",
+            "calendar", "on_day_off", "on_gap", "on_fold", "catch_up", "catch_up_within_ms", "message_key",
+            "properties", "payload", "paused", "set_at",
         ),
     ),
     writer="users",
 )  # fmt: skip
+
+# Days off: a row is a day of a calendar. Set by users as above; a row that is no day is listed and changes nothing.
+CALENDARS = Table(
+    "calendars",
+    Columns.of(("name", TEXT), ("day", TEXT), ("text", TEXT), optional=("name", "day", "text")),
+    writer="users",
+)

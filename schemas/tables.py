@@ -7,7 +7,7 @@ statistics for the leading columns only, and has none to keep for binary ones.
 from schemas import forgetting
 from schemas.columns import BYTES, FLAG, LONG, TEXT, TEXT_MAP, TIME, Columns, listed
 from schemas.contract import Table
-from schemas.recurring import SCHEDULES
+from schemas.recurring import CALENDARS, SCHEDULES
 
 LISTENER = Columns.of(("name", TEXT), ("life", LONG), ("tick_ms", LONG), optional=("name", "life", "tick_ms"))
 """Whom a row of `segments` is for: a subscription, in which of its lives (1 is the first), with its tick in ms."""
@@ -381,7 +381,7 @@ REJECTED_SETTLE = Table(
 TABLES = (
     *(INBOX, SUBSCRIPTIONS, MESSAGES, SEGMENTS, REDELIVERY, DELIVERIES, PUBLICATIONS, REJECTED_INGEST),
     *(REJECTED_SCHEDULE, REJECTED_DISPATCH, CONSUMER_EVENTS, CURSORS, CLOSED, REJECTED_SETTLE, COMMANDS, HELD),
-    SCHEDULES,
+    *(SCHEDULES, CALENDARS),
 )
 REJECTED = (REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH, REJECTED_SETTLE)
 """What each stage refuses, in the order of the stages."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import lru_cache
 
 from cronsim import CronSim, CronSimError
 
@@ -41,7 +42,7 @@ class Cron:
         if len(self.text) > _LONGEST:
             raise InvalidArgument("cron", self.text[:_LONGEST], _ALLOWED)
         try:
-            CronSim(self.text, _ANY_DAY)
+            _read(self.text)
         except _WRONG as error:
             why = f" ({error})" if isinstance(error, CronSimError) else ""
             raise InvalidArgument("cron", self.text, _ALLOWED + why) from error
@@ -60,7 +61,7 @@ class Cron:
 
         The fields and the days are those of `cronsim`. Its own search goes by hours, at several times the cost.
         """
-        found = CronSim(self.text, _ANY_DAY)
+        found = _read(self.text)
         day, last = begin.date(), min(begin.year + _YEARS, _LAST_YEAR)
         while day.year <= last:
             if day.month not in found.months:
@@ -70,6 +71,12 @@ class Cron:
                 times = _times_of_day(found, day)
                 yield from times if day > begin.date() else (each for each in times if each >= begin)
             day += timedelta(days=1)
+
+
+@lru_cache(4_096)
+def _read(text: str) -> CronSim:
+    """The fields of an expression. Of many schedules several have the same one, and each is read twice."""
+    return CronSim(text, _ANY_DAY)
 
 
 def _times_of_day(found: CronSim, day: date) -> Iterator[datetime]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
+from functools import lru_cache
 
 from state.buckets import MAX_TIME, check_range
 from state.errors import InvalidArgument
@@ -97,6 +98,10 @@ def instants(local: datetime, zone: tzinfo, gap: Gap, fold: Fold) -> tuple[Ms, .
 
 def placed(local: datetime, zone: tzinfo, gap: Gap, fold: Fold) -> tuple[Shown, tuple[Ms, ...]]:
     """How often the clocks of a zone show a local time, and its instants; all else is as for `instants`."""
+    if local.tzinfo is None and FIRST_LOCAL <= local <= LAST_LOCAL:
+        offset = _steady_offset(zone, local.toordinal())
+        if offset is not None:
+            return Shown.ONCE, (_ms(local - offset),)
     early, late = _both(local, zone)
     if early == late:
         return Shown.ONCE, (_ms(early),)
@@ -120,6 +125,20 @@ def _both(local: datetime, zone: tzinfo) -> tuple[datetime, datetime]:
     if first is None or second is None:
         raise InvalidArgument("zone", str(zone), "a zone that knows its offset from UTC")
     return local - first, local - second
+
+
+@lru_cache(1 << 16)
+def _steady_offset(zone: tzinfo, day: int) -> timedelta | None:
+    """The offset of a local day (its ordinal) on which clocks do not change; None: they do, or it is not known.
+
+    It is asked on the days around it: no zone has had an offset for less than a day.
+    """
+    midnight = datetime.fromordinal(day)
+    if not FIRST_LOCAL < midnight < LAST_LOCAL - 3 * _LONGEST_OFFSET:
+        return None
+    days = (midnight + timedelta(days=each) for each in range(-1, 3))
+    found = {each.replace(tzinfo=zone, fold=fold).utcoffset() for each in days for fold in (0, 1)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _end_of_gap(local: datetime, zone: tzinfo, low: datetime, high: datetime) -> Ms:

@@ -73,6 +73,9 @@ class Occurrence:
     rules: tuple[Applied, ...] = ()
 
 
+_Placed = tuple[tuple[Ms, ...], datetime, tuple[Applied, ...]]
+
+
 @dataclass(frozen=True)
 class Recurrence:
     """When something recurs.
@@ -247,17 +250,14 @@ class Recurrence:
 
     def _projected(self, times: Iterator[tuple[datetime, datetime]]) -> Iterator[Occurrence]:
         """The occurrences of local times in order: the second pass through a fold comes after all of the first."""
-        gap, fold, zone = self.gap, self.fold, self.zone
         waiting, last = list[Occurrence](), -1
-        for local, nominal in times:
-            if local > LAST_LOCAL:
-                break
-            if local < FIRST_LOCAL:
+        for found, nominal, rules in self._placed(times):
+            if not waiting and len(found) == 1:
+                # Nearly all are so.
+                if found[0] > last:
+                    last = found[0]
+                    yield Occurrence(found[0], nominal, rules)
                 continue
-            seen, found = placed(local, zone, gap, fold)
-            if not found:
-                continue
-            rules = () if seen is Shown.ONCE and local is nominal else self._rules(local, nominal, seen)
             for at in found:
                 heapq.heappush(waiting, Occurrence(at, nominal, rules))
             # No later local time has an earlier first instant.
@@ -270,6 +270,22 @@ class Recurrence:
             if each.at > last:
                 last = each.at
                 yield each
+
+    def _placed(self, times: Iterator[tuple[datetime, datetime]]) -> Iterator[_Placed]:
+        """The instants of local times that have some, with what the notation says, and the rules that applied."""
+        gap, fold, zone = self.gap, self.fold, self.zone
+        for local, nominal in times:
+            if local > LAST_LOCAL:
+                break
+            if local < FIRST_LOCAL:
+                continue
+            seen, found = placed(local, zone, gap, fold)
+            if found:
+                yield (
+                    found,
+                    nominal,
+                    () if seen is Shown.ONCE and local is nominal else self._rules(local, nominal, seen),
+                )
 
     def _rules(self, local: datetime, nominal: datetime, seen: Shown) -> tuple[Applied, ...]:
         """The rules by which a local time is not simply that of its notation."""

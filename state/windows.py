@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 
 import numpy as np
@@ -67,12 +67,14 @@ class Window:
 
     Attributes:
         spans: ascending; two of them never touch, but over the end of the week.
+        closed: local days on which it stays closed, all day.
 
     >>> Window.of_text("Mo-We 08:00-20:00; Su 22:00-06:00").spans
     ((0, 360), (480, 1200), (1920, 2640), (3360, 4080), (9960, 10080))
     """
 
     spans: tuple[Span, ...]
+    closed: frozenset[date] = frozenset()
 
     @classmethod
     def of_text(cls, text: str) -> Window:
@@ -98,7 +100,8 @@ class Window:
             weeks = np.arange((begin + offset - _MONDAY_MS) // _WEEK_MS, (end + offset - _MONDAY_MS) // _WEEK_MS + 1)
             shown = weeks[:, None] * _WEEK_MS + (_MONDAY_MS - offset)
             each = np.clip([(shown + spans[:, side]).ravel() for side in (0, 1)], begin, end)
-            parts.append(each[:, each[0] < each[1]])
+            days = np.clip(self._closed_ms() - offset, begin, end)
+            parts.append(_less(each[:, each[0] < each[1]], days[:, days[0] < days[1]]))
         opens, closes = np.concatenate(parts, axis=1)
         apart = opens[1:] > closes[:-1]
         return Openings(opens[np.append([True], apart)[: len(opens)]], closes[np.append(apart, [True])[: len(opens)]])
@@ -112,6 +115,11 @@ class Window:
         found = _block(self, zone, at // _BLOCK_MS)
         place = int(np.searchsorted(found.closes, at, side="right"))
         return (int(found.opens[place]), int(found.closes[place])) if place < len(found.opens) else (MAX_TIME, MAX_TIME)
+
+    def _closed_ms(self) -> IntArray:
+        """When clocks that show UTC begin and end the days on which it stays closed: shape (2, n), ascending."""
+        days = np.array(sorted(each.toordinal() for each in self.closed), np.int64) - _EPOCH.toordinal()
+        return np.array([days, days + 1]) * _DAY_MS
 
     def put_off(self, times: IntArray, zone: tzinfo, hashes: IntArray, spread_ms: int = 0, bits: int = 0) -> IntArray:
         """Due times that are inside as they are, the others moved to the next opening. O(n log n).
@@ -194,10 +202,26 @@ def _merged(spans: Iterable[Span]) -> Iterator[Span]:
     yield from zip(edges[::2], edges[1::2], strict=True)
 
 
+def _less(spans: IntArray, others: IntArray) -> IntArray:
+    """Spans of time without what others have of them; rows are begins and ends, ascending, and none has another's."""
+    if not others.shape[1] or not spans.shape[1]:
+        return spans
+    edges = np.unique(np.concatenate([spans.ravel(), others.ravel()]))
+    begins, ends = edges[:-1], edges[1:]
+    inside, taken = (
+        (np.searchsorted(each[0], begins, "right") > np.searchsorted(each[1], begins, "right"))
+        for each in (spans, others)
+    )
+    kept = inside & ~taken
+    return np.array([begins[kept], ends[kept]])
+
+
 @lru_cache(2_048)
 def _block(window: Window, zone: tzinfo, number: int) -> Openings:
     """The openings around the times of a block."""
-    first, last = number * _BLOCK_MS - _LEAD_MS, (number + 1) * _BLOCK_MS + _TAIL_MS
+    # Days that are closed follow each other, perhaps all of them.
+    tail = _TAIL_MS + len(window.closed) * _DAY_MS
+    first, last = number * _BLOCK_MS - _LEAD_MS, (number + 1) * _BLOCK_MS + tail
     return window.openings(zone, max(first, -_LEAD_MS), min(last, _LAST))
 
 

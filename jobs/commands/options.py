@@ -172,7 +172,17 @@ def with_id(topic: str, how: Mapping[str, Any]) -> dict[str, Any]:
 
 def with_policies(rows: Iterable[Row]) -> Callable[[F], F]:
     """Let a command take policies: an option for each row that has one, in the place of its `**values`."""
-    stated = [_parameter(row, row.option) for row in rows if row.option is not None]
+    return with_options({row.name: _annotation(row, row.option) for row in rows if row.option is not None})
+
+
+def with_options(annotations: Mapping[str, Any]) -> Callable[[F], F]:
+    """Let a command take options in the place of its `**values`; what is not said is None.
+
+    Args:
+        annotations: the types of the values with their options, by name.
+    """
+    own = Parameter.KEYWORD_ONLY
+    stated = [Parameter(name, own, default=None, annotation=each) for name, each in annotations.items()]
 
     def decorated(command: F) -> F:
         whole = signature(command)
@@ -184,7 +194,12 @@ def with_policies(rows: Iterable[Row]) -> Callable[[F], F]:
     return decorated
 
 
-def _parameter(row: Row, option: Option) -> Parameter:
+def choice(name: str, text: str, choices: Iterable[str], default: str) -> Any:  # noqa: ANN401 - a type of Typer's
+    """A type with an option for one of some texts; `default` is what is so if nothing is said."""
+    return Annotated[Literal[tuple(map(str, choices))] | None, typer.Option(name, help=text, show_default=default)]
+
+
+def _annotation(row: Row, option: Option) -> Any:  # noqa: ANN401 - a type of Typer's
     kind: Any = _TYPES.get(row.name, row.kind)
     if row.name == "retry_min_ms" or not row.is_duration:
         if row.text is not None and option.metavar is None:
@@ -194,4 +209,4 @@ def _parameter(row: Row, option: Option) -> Parameter:
         info = typer.Option(row.flag, parser=parser, metavar=option.metavar, help=option.help, show_default=shown)
     else:
         info = duration(row.flag, option.help, option.unset)
-    return Parameter(row.name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info])
+    return Annotated[kind | None, info]

@@ -1,17 +1,20 @@
 """Schedules on the command line: what is stated of one, and the times at which it comes, as text or JSON."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
 from jobs.commands.columns import in_columns
 from jobs.commands.jsonform import record
+from pipeline.client.subscribing.calendars import calendars
 from pipeline.client.subscribing.schedules import ScheduleState
 from pipeline.config.printed import printable
 from pipeline.config.spelling import iso_text, spell
+from pipeline.subscriptions.calendars import NO_CALENDARS
 from pipeline.subscriptions.schedules import Schedule
+from schemas import SCHEDULES
 from state.localtime import local_time, offset_s
 from state.recurrence import Applied, Occurrence
 from state.units import Ms
@@ -64,10 +67,14 @@ def lines(found: Sequence[Coming]) -> Iterator[str]:
     yield from in_columns(heads, [_row(each)[: len(heads)] for each in found])
 
 
-def row_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What options state of a schedule, as a row of the table."""
-    named = {name: value for name, value in values.items() if value is not None}
-    return {**named, "days_off": " ".join(named.get("days_off", ()))}
+def stated(root: str | None, values: Mapping[str, Any]) -> Schedule:
+    """What options state of a schedule that has no name yet; its calendar is one of a warehouse.
+
+    Raises:
+        BadValue: it cannot be followed.
+    """
+    row = {**values, "name": "preview", "topic": "preview", "days_off": " ".join(values["days_off"] or ())}
+    return Schedule.of_row(row, NO_CALENDARS if root is None else calendars(root))
 
 
 def listed(found: Sequence[ScheduleState]) -> Iterator[str]:
@@ -85,7 +92,7 @@ def as_record(name: str, schedule: Schedule | None, **others: Any) -> dict[str, 
     """A schedule for scripts; one that cannot be followed has its name, and why."""
     if schedule is None:
         return {"schedule": name, **record(**others)}
-    held = {_NAMES.get(each.name, each.name): getattr(schedule, each.name) for each in fields(schedule)}
+    held = {_NAMES.get(each, each): getattr(schedule, each) for each in SCHEDULES.columns.names}
     times = {each: held[each] if held[each] is None else iso_text(held[each]) for each in ("from", "until", "set_at")}
     return {**held, **times, "days_off": list(schedule.days_off), **record(**others)}
 
@@ -102,13 +109,17 @@ def described(schedule: Schedule) -> Iterator[str]:
             yield f"{name} = {printable(str(value))}"
 
 
+def when(schedule: Schedule) -> str:
+    """What a schedule says of when it comes, without its zone."""
+    return schedule.cron or schedule.rrule or f"every {spell(schedule.every_ms or 0)}"
+
+
 def _line(each: ScheduleState) -> list[str]:
     found = each.schedule
     if found is None:
         return [printable(each.name), "-", "-", "-", "not followed"]
-    when = found.cron or found.rrule or f"every {spell(found.every_ms or 0)}"
     due = "paused" if found.paused else "-" if each.next_due is None else iso_text(each.next_due)
-    return [printable(each.name), printable(found.topic), printable(when), found.zone, due]
+    return [printable(each.name), printable(found.topic), printable(when(found)), found.zone, due]
 
 
 def _shown(schedule: Schedule, each: Occurrence) -> Coming:

@@ -16,7 +16,7 @@ from jobs.commands.times import spoken
 from jobs.terminal import echo
 from pipeline.client.producing.inbox import OutgoingMessage, checker, drawn_name, partition_for, send
 from pipeline.client.producing.limits import too_late
-from pipeline.client.subscribing.policysetting import topic_policies
+from pipeline.client.subscribing.calendars import followed_topics
 from pipeline.client.subscribing.topics import topic_partitions
 from pipeline.config.errors import PipelineError
 from pipeline.config.paths import usable
@@ -175,7 +175,7 @@ def summary(outbox: Outbox, heard: Sequence[str], *, as_json: bool) -> str:
 def _policies_of(root: str, topic: str) -> TopicPolicies:
     """The policies of a topic; none where nobody can tell."""
     with suppress(PipelineError, OSError):
-        return topic_policies(root, topic)
+        return followed_topics(root).of(topic)
     return TopicPolicies()
 
 

@@ -275,6 +275,8 @@ class Client(_Wraps[client.Client]):
     resume = _in_thread(client.Client.resume)
     set_schedule = _in_thread(client.Client.set_schedule)
     schedules = _in_thread(client.Client.schedules)
+    set_calendar = _in_thread(client.Client.set_calendar)
+    calendars = _in_thread(client.Client.calendars)
     pause_schedule = _in_thread(client.Client.pause_schedule)
     resume_schedule = _in_thread(client.Client.resume_schedule)
     delete_schedule = _in_thread(client.Client.delete_schedule)

@@ -28,6 +28,7 @@ from pipeline.client.consuming.reader import Reader
 from pipeline.client.create import create_all
 from pipeline.client.exceptions import (
     AlreadyClosed,
+    CalendarNotFound,
     ClientError,
     CommandNotFound,
     ConnectError,
@@ -60,6 +61,7 @@ from pipeline.client.insight.trace import MessageState, Trace, trace
 from pipeline.client.message import Message, MessageId
 from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.producing.producer import Producer
+from pipeline.client.subscribing.calendars import calendars, set_calendar
 from pipeline.client.subscribing.schedules import (
     ScheduleState,
     delete_schedule,
@@ -72,6 +74,7 @@ from pipeline.client.subscribing.schedules import (
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
 from pipeline.client.subscribing.topics import create_partitioned_topic
 from pipeline.client.tables.deliveries import Deliveries, Delivery
+from pipeline.subscriptions.calendars import CalendarDay, Calendars
 from pipeline.subscriptions.policies import Policies, TopicPolicies
 from pipeline.subscriptions.schedules import Schedule
 from state import DelaylineError

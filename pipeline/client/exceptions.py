@@ -178,6 +178,14 @@ class SubscriptionNotFound(ClientError):
         self.topic, self.subscription, self.nearest = topic, subscription, nearest
 
 
+class CalendarNotFound(ClientError):
+    """There is no calendar of that name. `set_calendar` makes one; `calendars` gives those there are."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no calendar {name!r}")
+        self.name = name
+
+
 class ScheduleNotFound(ClientError):
     """There is no schedule of that name. `set_schedule` makes one; `schedules` lists those there are."""
 

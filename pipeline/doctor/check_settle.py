@@ -43,6 +43,9 @@ def settled(look: Look) -> Iterator[Finding]:
             remedy = look.command("policy", "set", *subscription_options(*line.named)) + " with what is allowed"
             text = f"its policies cannot be followed: {line.wrong}"
             yield error("policy_refused", "/".join(line.named), text, remedy)
+    for topic, why in look.registry.registered.topics.with_days(look.calendars).wrong.items():
+        remedy = look.command("policy", "set", "--topic", topic) + " with what is allowed"
+        yield error("policy_refused", topic, f"its policies cannot be followed: {why}", remedy)
     names = _acknowledging(look)
     last = look.table(schemas.CURSORS).log.last(SETTLE)
     if names or (last is not None and last[1].note.get("follows")):

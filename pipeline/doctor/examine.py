@@ -7,6 +7,7 @@ from pipeline.doctor.check_checkpoints import checkpoints
 from pipeline.doctor.check_commands import commanded
 from pipeline.doctor.check_dispatch import delivered, prepared
 from pipeline.doctor.check_ingest import accounted
+from pipeline.doctor.check_recurring import recurring, zone_rules
 from pipeline.doctor.check_schedule import released
 from pipeline.doctor.check_settle import opened, settled
 from pipeline.doctor.check_surroundings import clock, guards, hours, lines, rejected, sources, space
@@ -30,6 +31,8 @@ CHECKS: Mapping[str, Check] = {
     "guards": guards,
     "hours": hours,
     "lines": lines,
+    "recurring": recurring,
+    "zone_rules": zone_rules,
     "rejected": rejected,
 }
 """By name, in the order in which they are told."""

@@ -27,7 +27,7 @@ from pipeline.client.subscribing.registryview import RegistryView
 from pipeline.config.errors import BrokenVersion, NoWarehouse
 from pipeline.config.spelling import command_line
 from pipeline.config.stages import STAGES
-from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.deltars import open_table, path_of, query
 from pipeline.delta.logs.entries import Commit, appended, entry, log_files, note_of
 from pipeline.delta.logs.features import CatalogManaged
 from pipeline.delta.logs.filestats import count
@@ -35,6 +35,7 @@ from pipeline.dispatch.prepared import Prepared, PreparedStore, not_replaced
 from pipeline.doctor.stages import Standing
 from pipeline.storage.files import Files
 from pipeline.storage.texts import with_texts
+from pipeline.subscriptions.calendars import NO_CALENDARS, Calendars, calendars_of
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.settled import read_mark
 
@@ -203,6 +204,7 @@ _ORDER = (
     *(schemas.HELD, schemas.PUBLICATIONS, schemas.DELIVERIES, schemas.REJECTED_DISPATCH),
     *(schemas.REDELIVERY, schemas.REJECTED_SCHEDULE, schemas.SEGMENTS, schemas.MESSAGES),
     *(schemas.REJECTED_INGEST, schemas.INBOX, schemas.SUBSCRIPTIONS, schemas.COMMANDS, schemas.SCHEDULES),
+    schemas.CALENDARS,
 )
 """Tables written last come first."""
 
@@ -311,6 +313,12 @@ class Look:
         """Who listens, read once for all checks."""
         table = self.table(schemas.SUBSCRIPTIONS).delta
         return RegistryView(table, registered_in(table))
+
+    @cached_property
+    def calendars(self) -> Calendars:
+        """Days off; a warehouse that an earlier version of this project made has none."""
+        opened = self.tables.get(schemas.CALENDARS.name)
+        return NO_CALENDARS if opened is None else calendars_of(query("SELECT * FROM t", t=opened.delta))
 
     @cached_property
     def lives(self) -> dict[Name, Incarnation]:

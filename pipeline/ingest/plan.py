@@ -46,6 +46,7 @@ class Plan:
             of it was due at once waits for the end of its bucket there, and comes before what is due at once now.
         rules: the release of the rules of time zones, by which windows are found; empty: nobody noted it.
         marker: the last marker before the batch; -1: an earlier version of this project did not say it.
+        calendars: version of `calendars` that windows follow; -1: no topic asks for one.
     """
 
     now: Ms
@@ -67,6 +68,7 @@ class Plan:
     scheduled: int = 0
     rules: str = ""
     marker: int = -1
+    calendars: int = -1
 
     @property
     def span(self) -> Span:

@@ -56,6 +56,7 @@ from pipeline.ingest.segments import (
     segment_rows,
 )
 from pipeline.storage.gather import Gathered
+from pipeline.subscriptions.daysoff import DaysOff
 from pipeline.subscriptions.limits import Limits
 from pipeline.subscriptions.lines import Registered
 from pipeline.subscriptions.markers import IngestMemory, Marker, Markers, marker_rows
@@ -100,7 +101,7 @@ class Ingest:
         self._gate = ExpressGate(schedule, self.sinks, self._settings.express_ms or 0)
         self._memory: IngestMemory | None = None
         self._markers = Markers(warehouse)
-        self._listening = Listening(self._registry, self._markers)
+        self._listening, self._days = Listening(self._registry, self._markers), DaysOff(warehouse)
         last = [sink.last for sink in self.sinks.values() if sink.last is not None]
         # What another checkpoint called now is in where this one begins.
         own = [Ms(commit.note["now"]) for commit in last if commit.owner == checkpoint.owner]
@@ -172,7 +173,8 @@ class Ingest:
         idle = (start.version, start.index) == (end.version, end.index)
         registered = Registered() if idle else self._registry.at(plan.registry)
         ticks = self._listening.ticks(plan, registered.topics, self._memory)
-        terms = plan.terms(registered.topics, ticks, self._segment_ms, self._settings.entries_per_ledger, number)
+        topics = self._days.followed(registered.topics, plan.calendars)
+        terms = plan.terms(topics, ticks, self._segment_ms, self._settings.entries_per_ledger, number)
         if idle:
             # A tick alone: there may be something to load.
             yield LocalBatch.of(NO_ROWS, terms)
@@ -368,7 +370,9 @@ class Ingest:
         self._last_instant = now
         merged = tuple(each.version for each in changes if each.version < end.version and self._changes.separates(each))
         plan = Plan(now, limits, memory.loaded, until, ledger, ledger, seen, registry, *span, merged)
+        calendars = self._days.version(self._registry.at(registry).topics)
         plan = replace(plan, entries=self._settings.entries_per_ledger, rules=RULES, marker=memory.marker)
+        plan = replace(plan, calendars=calendars)
         if span[0] == span[1] or seen != registry or not self._settings.express_ms:
             # Who has just come is known to dispatch by a marker of this batch: it has to come first.
             return plan

@@ -27,15 +27,27 @@ class _Cursor:
     next: Occurrence | None
     turn: int = 0
 
-    def emitted(self, until: int, ahead_ms: int) -> list[Occurrence]:
-        """What is to be planned for an instant."""
-        found = list[Occurrence]()
+    def emitted(self, until: int, ahead_ms: int, now: int) -> list[Occurrence]:
+        """What is to be planned for an instant; of what was missed by now what is caught up."""
+        missed, found = list[Occurrence](), list[Occurrence]()
+        self._skip(now - self.schedule.catch_up_within_ms)
         while self.next is not None and (
             self.next.at <= until or (self.last <= until and self.next.at <= until + ahead_ms)
         ):
-            found.append(self.next)
+            if self.next.at >= now:
+                found.append(self.next)
+            elif self.schedule.catch_up != CatchUp.NONE.value:
+                if self.schedule.catch_up == CatchUp.LATEST.value:
+                    missed.clear()
+                missed.append(self.next)
             self.last, self.next = self.next.at, next(self.rest, None)
-        return found
+        return [*missed, *found]
+
+    def _skip(self, since: int) -> None:
+        """Leave out what was missed too long ago, however much that is."""
+        if self.next is not None and self.next.at < since:
+            self.rest = self.schedule.recurrence.after(Ms(since - 1))
+            self.next = next(self.rest, None)
 
 
 class Cursors:
@@ -83,9 +95,9 @@ class Cursors:
         while (turn := self.next_turn) is not None and turn <= until:
             _, name, _ = heapq.heappop(self._heap)
             cursor = self._cursors[name]
-            found = cursor.emitted(until, self._ahead_ms)
+            found = cursor.emitted(until, self._ahead_ms, now)
             self._put(cursor, until)
-            if found := _caught_up(cursor.schedule, found, now):
+            if found:
                 yield cursor.schedule, found
 
     def _put(self, cursor: _Cursor, until: int) -> None:
@@ -95,14 +107,3 @@ class Cursors:
         if cursor.next is not None:
             key = cursor.last if cursor.last > until else cursor.next.at - self._ahead_ms
             heapq.heappush(self._heap, (key, cursor.schedule.name, cursor.turn))
-
-
-def _caught_up(schedule: Schedule, found: list[Occurrence], now: int) -> list[Occurrence]:
-    """What is left of what was missed, and what was not."""
-    missed = [each for each in found if each.at < now]
-    if not missed:
-        return found
-    kept = [each for each in missed if each.at >= now - schedule.catch_up_within_ms]
-    if schedule.catch_up == CatchUp.LATEST.value:
-        kept = kept[-1:]
-    return [*(kept if schedule.catch_up != CatchUp.NONE.value else ()), *found[len(missed) :]]

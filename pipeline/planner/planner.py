@@ -9,11 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import pyarrow as pa
-
 from pipeline.config.errors import BadValue, VersionGone
 from pipeline.config.options import Observer, nobody
-from pipeline.config.settings import DAY_MS, HOUR_MS, SECOND_MS, Settings
+from pipeline.config.settings import DAY_MS, MINUTE_MS, SECOND_MS, Settings
 from pipeline.config.spelling import iso_text
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE
 from pipeline.config.zones import RULES
@@ -23,22 +21,20 @@ from pipeline.delta.logs.entries import newest
 from pipeline.delta.warehouse import Warehouse
 from pipeline.planner.cursors import Cursors, Planned
 from pipeline.planner.definitions import Definitions, definitions
-from pipeline.planner.plans import NAME, NEVER, Change, Plan, PlanFile
+from pipeline.planner.occurrencerows import inbox_rows
 from pipeline.planner.takeback import Planned as PlannedMessages
 from pipeline.planner.takeback import are_few
-from pipeline.storage.arrays import arrow_schema
-from pipeline.subscriptions.schedules import Schedule
-from schemas import INBOX, REDELIVERY, SCHEDULES
-from state.recurrence import Occurrence
-from state.units import Ms
+from pipeline.planner.waiting import Waiting
+from pipeline.subscriptions.scheduleplans import NAME, NEVER, Change, Plan, PlanFile, Versions
+from schemas import CALENDARS, INBOX, REDELIVERY, SCHEDULES, Table
 
 _LOG = logging.getLogger(__name__)
 HORIZON_MS = DAY_MS
 """So far ahead all occurrences are planned."""
 AHEAD_MS = 366 * DAY_MS
 """So far behind that the next one of each schedule may be."""
-_PART_MS, _ROWS = HOUR_MS, 100_000
-"""A commit has the occurrences of whole hours, and of the next one when it has fewer rows."""
+_PART_MS, _ROWS, _BYTES = MINUTE_MS, 100_000, 64 << 20
+"""A commit has the occurrences of whole minutes, and of the next one when it has fewer rows and shorter texts."""
 _MOST_DRAWN = 1 << 32
 _MARGIN_MS = 10 * SECOND_MS
 """Beside the lookahead, for a live clock: so long the command that takes back may take."""
@@ -82,6 +78,7 @@ class Planner:
         settings: Settings | None = None,
         lookahead_ms: int | None = None,
         observe: Observer = nobody,
+        step_ms: int = 0,
     ) -> None:
         """Look at nothing yet.
 
@@ -91,23 +88,28 @@ class Planner:
             settings: of ingest.
             lookahead_ms: how far the clock of the schedule runs ahead of the time; None: it does not.
             observe: told of each step, with the number of the plan.
+            step_ms: so long the clock stands at an instant, as in a replay. What occurs until the next one is not
+                missed.
         """
         self._warehouse, self._clock, self._observe = warehouse, clock, observe
         longest = (settings or Settings()).max_delay_ms
         self._horizon_ms, self._ahead_ms = min(HORIZON_MS, longest), min(AHEAD_MS, max(0, longest - HORIZON_MS))
-        self._margin_ms = 0 if lookahead_ms is None else _MARGIN_MS
+        # Planning is done again when half of it has passed, and the next instant has to be planned then.
+        self._horizon_ms = max(self._horizon_ms, min(2 * step_ms, longest))
+        self._margin_ms, self._step_ms = 0 if lookahead_ms is None else _MARGIN_MS, step_ms
         self._lookahead_ms, self._express_ms = lookahead_ms, (settings or Settings()).express_ms or 0
         self._file = PlanFile(warehouse.files, warehouse.root)
         self._known: _Known | None = None
-        self._seen = 0
+        self._seen, self._waiting = dict[str, int](), Waiting()
 
     def has_work(self) -> bool:
         """Whether there is something to do now. Without schedules it is a look at one name of a log."""
-        version = self._newest()
         if self._known is None:
-            return version > 0 or self._has_rows
-        if not self._follows(self._known):
-            return True
+            return self._newest_of(SCHEDULES) > 0 or self._has_rows
+        return not self._follows(self._known) or self._has_turn()
+
+    def _has_turn(self) -> bool:
+        """Whether something of what is followed is to be planned now."""
         return (look := self.next_look) is not None and look <= self._clock()
 
     @cached_property
@@ -118,7 +120,7 @@ class Planner:
     def _follows(self, known: _Known) -> bool:
         """Whether the plan is by the definitions, the rules and the longest delay that are there now."""
         plan = known.plan
-        is_new = known.change is None and plan.version == self._newest()
+        is_new = known.change is None and plan.versions == self._newest()
         return is_new and plan.rules == RULES and plan.ahead_ms <= self._ahead_ms
 
     @property
@@ -141,17 +143,23 @@ class Planner:
             return False
         try:
             known = self._recalled()
-            if self._follows(known):
-                # To remember alone is no work.
-                return self._extend(known) if self.has_work() else False
-            return self._follow(known)
+            if not self._follows(known):
+                return self._follow(known)
+            # To remember alone is no work.
+            return self._has_turn() and self._extend(known)
         except BaseException:
             self._known = None
             raise
 
-    def _newest(self) -> int:
-        self._seen = max(self._seen, newest(self._warehouse.files, self._warehouse.path(SCHEDULES), self._seen))
-        return self._seen
+    def _newest(self) -> Versions:
+        return self._newest_of(SCHEDULES), self._newest_of(CALENDARS)
+
+    def _newest_of(self, table: Table) -> int:
+        known = self._seen.get(table.name, 0)
+        # A warehouse of an earlier version has no calendars.
+        with suppress(FileNotFoundError):
+            self._seen[table.name] = max(known, newest(self._warehouse.files, self._warehouse.path(table), known))
+        return self._seen.get(table.name, NEVER)
 
     def _recalled(self) -> _Known:
         """What tables and file say, read once."""
@@ -160,16 +168,16 @@ class Planner:
             found = self._file.read(number)
             plan, change = found or (Plan(NEVER if number is None else number), None)
             appended = newest(self._warehouse.files, self._warehouse.path(INBOX))
-            held, cursors = None if found is None else self._definitions(plan.version), Cursors(self._ahead_ms)
+            held, cursors = None if found is None else self._definitions(plan.versions), Cursors(self._ahead_ms)
             for each in () if held is None else held.schedules.values():
                 cursors.resume(each, plan.until, plan.ahead_ms)
             self._known = _Known(plan, change, held, cursors, appended)
         return self._known
 
-    def _definitions(self, version: int) -> Definitions | None:
-        """What the table said at a version; None: that was cleaned away."""
+    def _definitions(self, versions: Versions) -> Definitions | None:
+        """What the tables said at versions; None: one was cleaned away."""
         with suppress(VersionGone):
-            return definitions(self._warehouse, version)
+            return definitions(self._warehouse, versions)
         return None
 
     def _extend(self, known: _Known) -> bool:
@@ -181,26 +189,32 @@ class Planner:
         """Follow other definitions: take back what the ones before have planned, then plan anew."""
         # What is not numbered yet could not be named.
         if known.plan.number != NEVER and not self._has_ingested(known.appended):
-            return False
+            self._waiting.waits(f"ingest has yet to take version {known.appended} of {INBOX.name}", self._clock())
+            # Until a change is decided what was followed before counts.
+            return known.change is None and self._has_turn() and self._extend(known)
         if known.change is None and self._has_missed(known):
             return self._extend(known)
         change = self._decided(known)
         try:
-            new = definitions(self._warehouse, change.version)
+            new = definitions(self._warehouse, change.versions)
         except VersionGone:
-            change = known.change = replace(change, version=self._newest())
-            new = definitions(self._warehouse, change.version)
+            version, calendars = self._newest()
+            change = known.change = replace(change, version=version, calendars=calendars)
+            new = definitions(self._warehouse, change.versions)
         is_other = known.plan.rules != RULES or known.plan.ahead_ms > self._ahead_ms
         changed = None if is_other else _changed(known.definitions, new)
         taken = self._taken_back(known, change, changed)
         if taken is None:
+            self._waiting.waits("stages have yet to decide of what was planned before", self._clock())
             return False
         _take_on(known, new, changed, change)
         for name, why in new.refused.items():
             _LOG.warning("schedule %r is not followed: %s", name, why)
-        plan = replace(known.plan, version=change.version, rules=RULES, ahead_ms=self._ahead_ms, bound=change.bound)
+        plan = replace(known.plan, version=change.version, calendars=change.calendars, rules=RULES, bound=change.bound)
+        plan = replace(plan, ahead_ms=self._ahead_ms)
         self._plan(known, plan, self._clock(), change.since, taken)
         known.change, known.definitions, known.fence, known.found = None, new, None, False
+        self._waiting.over()
         return True
 
     def _has_missed(self, known: _Known) -> bool:
@@ -219,7 +233,8 @@ class Planner:
         """From when on other definitions count. It is written down before anything is taken back."""
         if known.change is None:
             now = self._clock()
-            known.change = Change(self._newest(), RULES, now, self._bound(now))
+            version, calendars = self._newest()
+            known.change = Change(version, RULES, now, self._bound(now), calendars)
             self._file.write([known.plan], known.change)
             self._observe("planner.decided", known.plan.number)
         return known.change
@@ -257,20 +272,20 @@ class Planner:
         return _is_behind(decided, fence.version)
 
     def _plan(self, known: _Known, plan: Plan, now: int, missed: int, taken: Collection[tuple[str, str]] = ()) -> None:
-        """Append what is due to be planned, in commits of whole hours. What occurs before `missed` was missed."""
-        missed -= self._margin_ms
+        """Append what is due to be planned, in commits of whole minutes. What occurs before `missed` was missed."""
+        missed -= self._margin_ms + self._step_ms
         last = max(plan.until, now + self._horizon_ms)
         first = min(last, max(plan.until, now + (self._lookahead_ms or 0) + self._margin_ms))
-        rows = list[Planned]()
-        count = 0
+        rows, count, size = list[Planned](), 0, 0
         for until in _parts(first, last):
             for schedule, found in known.cursors.until(until, missed):
                 left = [each for each in found if (schedule.name, iso_text(each.at)) not in taken] if taken else found
                 rows.append((schedule, left))
                 count += len(left)
-            if count >= _ROWS or until == last:
+                size += len(left) * schedule.message_bytes
+            if count >= _ROWS or size >= _BYTES or until == last:
                 self._commit(known, replace(plan, until=until), rows, count)
-                rows, count = [], 0
+                rows, count, size = [], 0, 0
 
     def _commit(self, known: _Known, plan: Plan, rows: Sequence[Planned], count: int) -> None:
         """Append rows, with the number of the plan beside them; a plan without rows is said by the file alone."""
@@ -283,7 +298,7 @@ class Planner:
         self._file.write([known.plan, new], known.change)
         self._observe("planner.planned", new.number)
         known.appended = append(
-            self._warehouse.root, INBOX, _inbox_rows(rows), once=(NAME, new.number), behind=known.plan.number
+            self._warehouse.root, INBOX, inbox_rows(rows), once=(NAME, new.number), behind=known.plan.number
         )
         known.plan = new
         self._observe("planner.appended", new.number)
@@ -341,19 +356,3 @@ def _parts(first: int, last: int) -> Iterator[int]:
     """Instants from one to another one."""
     yield from range(first, last, _PART_MS)
     yield last
-
-
-def _inbox_rows(planned: Sequence[Planned]) -> pa.Table:
-    """The rows of occurrences. Each is sent when it occurs, so a delay that its topic asks for counts from then."""
-    every = [(schedule, each) for schedule, found in planned for each in found]
-    columns = [_message(schedule, each) for schedule, each in every]
-    schema = arrow_schema(INBOX.columns)
-    names = list(columns[0])
-    arrays = [pa.array([each[name] for each in columns], schema.field(name).type) for name in names]
-    return pa.Table.from_arrays(arrays, names=names)
-
-
-def _message(schedule: Schedule, each: Occurrence) -> dict[str, object]:
-    due = schedule.due(each)
-    later = None if due == each.at else due * 1_000
-    return {**schedule.message(Ms(each.at)), "publish_time": each.at * 1_000, "deliver_at": later}

@@ -76,7 +76,7 @@ def replay(
         running = start_all(warehouse, options)
         try:
             now, producer = [course.first], Producer(warehouse, source, course)
-            planner = Planner(warehouse, lambda: now[0], settings, observe=observe)
+            planner = Planner(warehouse, lambda: now[0], settings, observe=observe, step_ms=course.step)
 
             def produce(number: int) -> None:
                 planner.step()

@@ -65,6 +65,8 @@ class Plan:
         segments: the version of `segments` after which the batch may have written there.
         commands: what is taken with this one, as in `Upto`.
         letters: the number that was drawn for its dead letters; 0: an earlier version of this project drew none.
+        rules: the release of the rules of time zones, by which windows are found; empty: nobody noted it.
+        calendars: version of `calendars` that windows follow; -1: no topic asks for one.
     """
 
     batch: int
@@ -78,6 +80,8 @@ class Plan:
     segments: int
     commands: int = 0
     letters: int = 0
+    rules: str = ""
+    calendars: int = -1
 
     @property
     def end(self) -> Upto:

@@ -20,6 +20,7 @@ from pipeline.config.errors import CursorUnreadable, SourceBehind
 from pipeline.config.options import Observer, SettleBatch, Settled, StageListener
 from pipeline.config.stages import SETTLE
 from pipeline.config.wallclock import thread_cpu_ms, wall_ms
+from pipeline.config.zones import RULES
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.reading.messages import MessageLog
 from pipeline.delta.tables import segment_ms
@@ -43,6 +44,7 @@ from pipeline.settle.undone import begins_behind
 from pipeline.settle.writes import Cursors, Writes
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.commands import READ, moves
+from pipeline.subscriptions.daysoff import DaysOff
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.letters import drawn
 from pipeline.subscriptions.lines import RegistryLine, wrong_since
@@ -85,7 +87,7 @@ class Settle:
         }
         self._noted = PlanFile(self._files, warehouse.checkpoint(SETTLE))
         self._cursors, self._moves = Cursors(warehouse), Moves.of_tables(warehouse)
-        self._messages = MessageLog(warehouse)
+        self._messages, self._days = MessageLog(warehouse), DaysOff(warehouse)
         self._passed, self._follows = 0, self._cursors.follows
         # Whoever lost the checkpoint goes on as the one who wrote last: all that it needs is in the tables.
         self.owner = self._noted.owner or self._cursors.owner or str(uuid4())
@@ -199,7 +201,8 @@ class Settle:
         now = instant if last is None else max(instant, last.now)
         segments = newest(self._files, self._warehouse.path(SEGMENTS))
         upto = (end.events, end.released, end.refused, segments, end.commands)
-        return Plan(self._next, now, registry, lives, begin, *upto, letters=drawn())
+        days = self._days.version(self._registry.at(registry).topics)
+        return Plan(self._next, now, registry, lives, begin, *upto, letters=drawn(), rules=RULES, calendars=days)
 
     def _begin(self) -> Upto:
         """Where the next batch begins: at the end of the last one; while there was nothing to follow, now.
@@ -278,7 +281,7 @@ class Settle:
         happened = self._happened(plan, present, held)
         earlier = self._earlier_events(plan, self._fresh(plan, held), happened)
         torn = None if self._writes is None else self._writes.moved(plan)
-        comes = RetryTimes(self._messages, self._registry.at(plan.registry).topics)
+        comes = RetryTimes(self._messages, self._days.followed(self._registry.at(plan.registry).topics, plan.calendars))
         batch = Batch(plan.now, self._segment_ms, happened, incoming, comes, earlier, torn, refused)
         outcome = fold(held, batch, self._moves)
         done = idle(held)

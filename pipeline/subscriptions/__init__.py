@@ -4,9 +4,11 @@ Also what users withdrew by commands, which dispatch and clients read.
 """
 
 __all__ = [
+    "calendars",
     "commandlog",
     "commands",
     "cursors",
+    "daysoff",
     "destination",
     "guards",
     "incarnations",
@@ -19,6 +21,7 @@ __all__ = [
     "rates",
     "records",
     "registry",
+    "scheduleplans",
     "schedules",
     "settled",
     "sinkplaces",

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from pipeline.config.errors import BadValue
+from pipeline.subscriptions.calendars import Calendars
 from pipeline.subscriptions.incarnations import Name, Sought, Subscription
 from pipeline.subscriptions.policies import Policies, TopicPolicies, topic_of
 from pipeline.subscriptions.windows import OpenHours, TopicWindow
@@ -174,6 +175,23 @@ class Topics:
                 if followed != _NOTHING_STATED:
                     policies[topic] = followed
         return cls(policies, wrong, unclear)
+
+    @cached_property
+    def calendars(self) -> frozenset[str]:
+        """The calendars that windows of topics name."""
+        named = (each.window_calendar for each in self.policies.values() if each.window is not None)
+        return frozenset(each for each in named if each is not None)
+
+    def with_days(self, calendars: Calendars) -> Topics:
+        """The same with the days on which windows stay closed. A calendar that is not there is wrong, and has none."""
+        policies, wrong = dict(self.policies), dict(self.wrong)
+        for topic, each in self.policies.items():
+            if each.window_calendar is not None:
+                try:
+                    policies[topic] = each.closed_on(calendars.off(each.window_calendar))
+                except BadValue as error:
+                    wrong[topic] = f"window_{error}"
+        return Topics(policies, wrong, self.unclear)
 
     @cached_property
     def windows(self) -> list[TopicWindow]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import cached_property
 from typing import Annotated, Any, Self
 
@@ -289,6 +290,8 @@ def topic_of(name: str) -> str:
 class TopicPolicies(PolicyTable):
     """The policies of a topic; the names are those of the registry's map.
 
+    Beside them `closed` has the days of the calendar, as who follows the window has looked them up.
+
     Attributes:
         fixed_delay_ms: each message is due so long after it was published, whatever its producer asks (ms).
         min_delay_ms: a message is due so long after it was published at the earliest (ms).
@@ -304,6 +307,7 @@ class TopicPolicies(PolicyTable):
             the zone of each recipient. Of a message without one, or with one that is no zone, it is the zone behind a
             comma (`property:NAME, Europe/Rome`), or else UTC.
         window_spread_ms: what has to wait for an opening is spread over so long a time behind it, evenly (ms).
+        window_calendar: the name of a calendar, on whose days the window stays closed, by the clock that counts.
         ttl_ms: as that of a subscription (`Policies`), for those that have none of their own (ms).
 
     Raises:
@@ -361,7 +365,15 @@ class TopicPolicies(PolicyTable):
         Option("Of a topic: what waits for an opening comes within so long behind it, evenly", unset="at once"),
         Shown("  spread over {} behind the opening", {0: ""}),
     ] = 0
+    window_calendar: Annotated[
+        str | None,
+        Row(_WINDOW, _WINDOW),
+        Text("the name of a calendar", blank=False),
+        Option("Of a topic: its window stays closed on the days of a calendar.", "NAME", "none"),
+        Shown("  closed on the days of the calendar {}"),
+    ] = None
     ttl_ms: Annotated[int | None, Row(), _TTLS, _TTL, _EXPIRES] = None
+    closed: frozenset[date] = field(default=frozenset(), init=False)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
@@ -380,7 +392,15 @@ class TopicPolicies(PolicyTable):
         """When messages may come; None: at any time."""
         if self.window is None:
             return None
-        return TopicWindow.of_texts(self.window, self.window_zone, self.window_spread_ms)
+        return TopicWindow.of_texts(self.window, self.window_zone, self.window_spread_ms, self.closed)
+
+    def closed_on(self, days: frozenset[date]) -> TopicPolicies:
+        """The same, with days on which the window stays closed."""
+        found = replace(self)
+        vars(found).update(closed=days)
+        # It was looked at when it was made.
+        vars(found).pop("opening", None)
+        return found
 
     @property
     def floor_ms(self) -> int | None:

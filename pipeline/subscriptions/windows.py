@@ -7,7 +7,8 @@ subscription say when dispatch lets go what is due; a forecast asks, too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from typing import Self
 from zoneinfo import ZoneInfo
 
@@ -76,14 +77,14 @@ class TopicWindow:
     spread_ms: int = 0
 
     @classmethod
-    def of_texts(cls, window: str, zone: str, spread_ms: int) -> Self:
-        """From policies.
+    def of_texts(cls, window: str, zone: str, spread_ms: int, closed: frozenset[date] = frozenset()) -> Self:
+        """From policies, and the days on which it stays closed.
 
         Raises:
             BadValue: the window or the zone is none.
         """
         try:
-            return cls(Window.of_text(window), ZoneRule.of_text(zone), spread_ms)
+            return cls(replace(Window.of_text(window), closed=closed), ZoneRule.of_text(zone), spread_ms)
         except InvalidArgument as error:
             raise BadValue(error.field, error.value, error.allowed) from error
 

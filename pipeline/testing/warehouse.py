@@ -24,7 +24,7 @@ from pipeline.config.settings import DAY_MS, LONGEST_HORIZON_MS, Settings
 from pipeline.storage.files import passing
 from pipeline.storage.waiting import Folders
 from pipeline.testing.stages import Stages
-from schemas import COMMANDS, CONSUMER_EVENTS, INBOX, SCHEDULES, SUBSCRIPTIONS
+from schemas import CALENDARS, COMMANDS, CONSUMER_EVENTS, INBOX, SCHEDULES, SUBSCRIPTIONS
 from state.buckets import MAX_TIME
 from state.units import Ms
 
@@ -36,7 +36,7 @@ _HOP_MS = LONGEST_HORIZON_MS // 2
 _SEGMENT_MS = DAY_MS
 _EPOCH, _LAST = datetime.fromtimestamp(0, UTC), datetime(2900, 1, 1, tzinfo=UTC)
 """The times that a warehouse may have."""
-_WRITTEN = (INBOX, CONSUMER_EVENTS, COMMANDS, SUBSCRIPTIONS, SCHEDULES)
+_WRITTEN = (INBOX, CONSUMER_EVENTS, COMMANDS, SUBSCRIPTIONS, SCHEDULES, CALENDARS)
 """What programs write."""
 _LOOK_S, _PAUSE_S, _PATIENCE_S = 0.05, 0.001, 30
 """Between two looks at the tables, at most; between two at a listener that works; so long a listener may work."""

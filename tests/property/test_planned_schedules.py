@@ -1,6 +1,7 @@
 """Each occurrence of a schedule comes once, by the definition that counted when it was due, whatever dies or changes.
 
-Schedules are set, changed, paused, resumed and deleted at random, while the clock steps by minutes or by days. The
+Schedules are set, changed, paused, resumed and deleted at random, and so are days of a calendar that some of them
+name, while the clock steps by minutes or by days. The
 planner dies after any of its steps, at once or for hours, with all stages; a batch of ingest dies, too.
 """
 
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 
+from pipeline.client.subscribing.calendars import set_calendar
 from pipeline.client.subscribing.schedules import (
     delete_schedule,
     pause_schedule,
@@ -48,6 +50,8 @@ WHEN: tuple[dict[str, Any], ...] = (
     {"every_ms": 5 * HOUR},
     {"rrule": "FREQ=DAILY;BYHOUR=2,14;BYMINUTE=30", "start": datetime(2026, 1, 1, tzinfo=UTC), "jitter_ms": 60_000},
     {"cron": "0 0 1 * *"},
+    {"cron": "0 */6 * * *", "calendar": "off"},
+    {"cron": "0 9 8 3 *", "zone": "America/New_York", "calendar": "off", "on_day_off": "next"},
 )
 STEPS = (None, "planner.decided", "planner.withdrawn", "planner.planned", "planner.appended", "ingest.messages")
 
@@ -58,7 +62,7 @@ class Step:
 
     Attributes:
         name: of the schedule; None: time passes alone.
-        kind: `set`, `pause`, `resume` or `delete`.
+        kind: `set`, `pause`, `resume` or `delete`; or `days`: the calendar has others.
         when: a number of `WHEN`.
         dies: after which step something dies then.
         down: for how long it is dead, ms.
@@ -80,7 +84,7 @@ spans = st.sampled_from([0, 20 * 60_000, HOUR // 2, HOUR, 5 * HOUR, 6 * HOUR, 6 
 steps = st.builds(
     Step,
     st.sampled_from([*NAMES, *NAMES, None]),
-    st.sampled_from(["set", "set", "pause", "resume", "delete"]),
+    st.sampled_from(["set", "set", "pause", "resume", "delete", "days"]),
     st.integers(0, len(WHEN) - 1),
     st.sampled_from(STEPS),
     st.sampled_from([0, 0, HOUR, DAY]),
@@ -129,12 +133,18 @@ def stated(root: str) -> dict[str, Schedule]:
 def do(root: str, step: Step, number: int) -> bool:
     """Change a schedule; whether there was anything to change."""
     assert step.name is not None
-    there = {each.name for each in schedules(root)}
+    there = {each.name: each.error for each in schedules(root)}
+    if step.kind == "days":
+        days = [each for each in range(7, 12) if step.when >> (each - 7) & 1]
+        set_calendar(root, "off", [f"2026-03-{each:02}" for each in days])
+        return True
     if step.kind == "set":
+        if "calendar" in WHEN[step.when]:
+            set_calendar(root, "off", ["2026-03-08"])
         how = WHEN[step.when] | {"payload": f"{number}", "catch_up": "all", "catch_up_within_ms": 60 * DAY}
         set_schedule(root, step.name, "reminders", **how)
         return True
-    if step.name not in there:
+    if there.get(step.name, "not there") is not None:
         return False
     change = {"pause": pause_schedule, "resume": resume_schedule, "delete": delete_schedule}[step.kind]
     change(root, step.name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -80,17 +80,18 @@ def near(at: str, minutes: int, ms: int) -> int:
     return max(0, (begin - EPOCH) // timedelta(milliseconds=1) + minutes * MINUTE + ms)
 
 
-def inside(rules: Sequence[Rule], zone: ZoneInfo, at: int) -> bool:
-    """Whether a clock on the wall shows a time of the window."""
-    return any(rule.has((EPOCH + timedelta(milliseconds=at)).astimezone(zone)) for rule in rules)
+def inside(rules: Sequence[Rule], zone: ZoneInfo, at: int, closed: Collection[date] = ()) -> bool:
+    """Whether a clock on the wall shows a time of the window, on a day that is not closed."""
+    shown = (EPOCH + timedelta(milliseconds=at)).astimezone(zone)
+    return shown.date() not in closed and any(rule.has(shown) for rule in rules)
 
 
-def slowly(rules: Sequence[Rule], zone: ZoneInfo, at: int) -> int:
+def slowly(rules: Sequence[Rule], zone: ZoneInfo, at: int, closed: Collection[date] = ()) -> int:
     """When a message comes: a minute after the other is looked at."""
-    if inside(rules, zone, at):
+    if inside(rules, zone, at, closed):
         return at
     then = at - at % MINUTE + MINUTE
-    while not inside(rules, zone, then):
+    while not inside(rules, zone, then, closed):
         then += MINUTE
     return then
 
@@ -121,6 +122,19 @@ def test_what_is_due_outside_comes_when_the_clock_on_the_wall_shows_an_opening(
     zone, times = ZoneInfo(name), np.array([near(at, *each) for each in moments])
     found = window(drawn).put_off(times, zone, np.zeros(len(times), np.int64))
     assert found.tolist() == [slowly(drawn, zone, each) for each in times.tolist()]
+
+
+@given(rules, places, st.integers(-3_000, 3_000), st.sets(st.integers(-3, 5), min_size=1))
+def test_on_a_day_that_is_closed_nothing_comes(
+    drawn: list[Rule], place: tuple[str, str], minutes: int, days: set[int]
+) -> None:
+    """By the clock on the wall, over several days that follow each other, too; what is inside stays."""
+    name, at = place
+    zone, asked = ZoneInfo(name), near(at, minutes, 0)
+    today = (EPOCH + timedelta(milliseconds=asked)).astimezone(zone).date()
+    closed = frozenset(today + timedelta(days=each) for each in days if today.toordinal() + each > 0)
+    found = replace(window(drawn), closed=closed).put_off(np.array([asked]), zone, np.zeros(1, np.int64))
+    assert found.tolist() == [slowly(drawn, zone, asked, closed)]
 
 
 @given(rules, places, st.integers(-3_000, 3_000), st.integers(0, DAY), st.integers(0, 26), st.integers(0, 999))

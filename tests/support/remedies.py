@@ -21,13 +21,13 @@ _BEHIND = f"{_COPIES}test_checkpoints_one_batch_behind_their_tables_are_refused_
 _ELSEWHERE = f"{_COPIES}test_batches_that_end_elsewhere_than_their_tables_say_are_refused_and_rebuilt"
 _SET_BACK = f"{_COPIES}test_a_table_that_was_set_back_is_refused_and_rebuilt"
 _NOTES = f"{_COPIES}test_notes_of_prepared_parts_that_are_gone_are_refused_and_rebuilt"
-_VACUUM = f"{_COPIES}test_prepared_files_that_a_vacuum_took_are_prepared_again"
+VACUUM = f"{_COPIES}test_prepared_files_that_a_vacuum_took_are_prepared_again"
 _FUTURE = f"{_COPIES}test_a_live_start_after_a_run_in_the_future_is_refused_until_the_clock_is_reset"
 _REPAIRED = "unit/doctor/test_repaired.py::"
 _MOVED = "unit/doctor/test_moved.py::"
+_RECURRING = "unit/doctor/test_recurring.py::"
 _PUT_BACK = f"{_MOVED}test_a_checkpoint_that_is_missing_or_of_somebody_else_is_put_back"
 _COPIED_AGAIN = f"{_MOVED}test_a_copy_of_which_a_log_was_cut_meanwhile_is_begun_again"
-_WAITING = "unit/maintenance/test_waiting.py::"
 _COLUMNS = (
     f"{_REPAIRED}test_a_table_of_which_somebody_changed_columns_is_restored_to_the_version_before",
     f"{_REPAIRED}test_an_inbox_of_which_somebody_changed_columns_is_restored_and_what_came_since_is_sent_again",
@@ -43,25 +43,26 @@ _STORE = "smoke/test_s3.py::test_a_store_in_which_a_commit_replaces_another_is_r
 _CLIENT = "unit/client/test_client.py::"
 _STAGES = "unit/jobs/test_cli_stages.py::"
 _PAGE = "stream/test_operations.py::test_every_command_of_the_page_does_what_it_says"
-_APPENDED = f"{_REPAIRED}test_the_rows_of_a_version_that_is_no_append_are_appended_and_the_doctor_is_told"
+APPENDED = f"{_REPAIRED}test_the_rows_of_a_version_that_is_no_append_are_appended_and_the_doctor_is_told"
 _DAMAGED = "stream/test_damaged.py::test_what_is_damaged_is_made_again_by_the_commands_of_the_doctor"
 _IN_TORN = "unit/doctor/test_torn.py::"
 _TORN = f"{_IN_TORN}test_a_newest_version_that_a_power_cut_left_empty_is_deleted_and_what_it_held_is_written_again"
 _SENT_AGAIN = f"{_REPAIRED}test_a_newest_version_of_the_inbox_that_a_power_cut_left_empty_is_deleted_and_sent_again"
 _UNREAD = f"{_COPIES}test_releases_that_dispatch_has_not_read_are_made_again_by_a_rebuild_of_the_schedule"
 _PUBLICATIONS = f"{_COPIES}test_publications_that_were_set_back_are_written_again_by_a_rebuild"
-_FEATURES = "spark/doctor/test_features.py::test_what_was_switched_on_goes_by_the_commands_of_the_doctor"
-_COLUMN = "stream/test_foreign_commits.py::test_a_producer_adds_a_column_and_everybody_goes_on"
+FEATURES = "spark/doctor/test_features.py::test_what_was_switched_on_goes_by_the_commands_of_the_doctor"
+COLUMN = "stream/test_foreign_commits.py::test_a_producer_adds_a_column_and_everybody_goes_on"
 _RESTORED = "unit/doctor/test_restored.py::"
 _VACUUMED = f"{_RESTORED}test_a_table_that_was_restored_and_vacuumed_goes_on_from_a_copy_of_all"
 _TAKEN_BACK = f"{_RESTORED}test_a_start_refuses_a_table_that_was_restored_until_that_is_taken_back"
 
 TRIED: Mapping[str, Tests] = {
     "batch_differs": _ELSEWHERE,
+    "calendar_refused": "unit/client/test_calendars.py::test_rows_that_are_no_days_are_listed_and_the_others_count",
     "checkpoint_behind": _BEHIND,
     "checkpoint_missing": _HEALED,
     "clock_ahead": _FUTURE,
-    "column_added": _COLUMN,
+    "column_added": COLUMN,
     "column_changed": _COLUMNS,
     "column_missing": _COLUMNS,
     "command_not_followed": f"{_IN_TORN}test_a_command_that_nobody_can_follow_is_given_again_by_the_command",
@@ -74,7 +75,7 @@ TRIED: Mapping[str, Tests] = {
     "entry_below": _HEALED,
     "entry_missing": _HEALED,
     "entry_torn": _HEALED,
-    "feature_unknown": _FEATURES,
+    "feature_unknown": FEATURES,
     "expires_closed": "unit/doctor/test_doctor.py::test_what_expires_while_its_subscription_is_closed_is_told",
     "file_changed": _HEALED,
     "file_missing": _HEALED,
@@ -83,7 +84,7 @@ TRIED: Mapping[str, Tests] = {
     "held_twice": f"{_AGAIN}test_what_is_held_twice_is_found_and_comes_once_when_one_row_is_deleted",
     "not_a_message": _HEALED,
     "not_accepted": f"{_REPAIRED}test_messages_that_were_restored_alone_are_accepted_again_at_their_positions",
-    "not_an_append": _APPENDED,
+    "not_an_append": APPENDED,
     "not_checked": _TORN,
     "not_delivered": _DAMAGED,
     "not_released": (_DAMAGED, _HEALED),
@@ -91,9 +92,10 @@ TRIED: Mapping[str, Tests] = {
     "note_torn": _DAMAGED,
     "noted_by_others": "unit/moving/test_places.py::test_a_number_of_somebody_else_does_not_move_an_import",
     "offsets_torn": _DAMAGED,
+    "other_zone_rules": f"{_RECURRING}test_other_rules_of_zones_are_found_until_all_have_one_release",
     "passed_over": f"{_AGAIN}test_what_settle_passed_over_is_found_and_comes_again_after_a_seek",
-    "policy_refused": _HEALED,
-    "prepared_gone": _VACUUM,
+    "policy_refused": (_HEALED, f"{_RECURRING}test_a_window_that_is_not_followed_is_found_until_it_is_set"),
+    "prepared_gone": VACUUM,
     "prepared_lost": _NOTES,
     "property_unset": (
         _HEALED,
@@ -101,6 +103,11 @@ TRIED: Mapping[str, Tests] = {
     ),
     "released_twice": f"{_AGAIN}test_a_retry_that_was_put_into_the_index_twice_is_found",
     "retry_gone": f"{_AGAIN}test_a_retry_that_is_in_no_table_is_found_and_comes_again_after_a_seek",
+    "schedule_refused": f"{_RECURRING}test_a_schedule_that_is_not_followed_is_found_until_it_is_set_right",
+    "schedules_behind": (
+        f"{_RECURRING}test_a_change_that_nobody_follows_is_found_until_the_stages_start",
+        f"{_RECURRING}test_what_is_planned_to_less_than_now_is_found_until_the_stages_start",
+    ),
     "settle_ahead": "unit/settle/test_set_back.py::"
     "test_a_table_that_was_restored_alone_is_refused_until_all_are_restored",
     "settle_behind": f"{_REPAIRED}test_a_settle_that_was_behind_takes_in_what_was_said_when_the_stages_start",
@@ -129,7 +136,7 @@ TRIED: Mapping[str, Tests] = {
     "ClientError": "unit/client/test_producer.py::"
     "test_what_the_store_does_not_take_in_time_fails_and_what_comes_later_is_sent",
     "ColumnGone": _COLUMNS[1],
-    "ColumnsChanged": _COLUMN,
+    "ColumnsChanged": COLUMN,
     "CursorUnreadable": _HEALED,
     "DoesNotAcknowledge": "unit/jobs/test_consuming.py::test_a_subscription_that_does_not_acknowledge_is_not_consumed",
     "ExtraMissing": "unit/house/test_extras.py::"
@@ -154,7 +161,7 @@ TRIED: Mapping[str, Tests] = {
     "NotedByOthers": "unit/moving/test_places.py::test_a_number_of_somebody_else_does_not_move_an_import",
     "OtherRules": f"{_REPAIRED}test_lost_messages_of_a_window_are_accepted_again_only_by_their_rules_of_zones",
     "OutputFailed": "unit/jobs/test_surroundings.py::test_what_a_full_disk_did_not_take_is_printed_when_there_is_room",
-    "PreparedFileGone": _VACUUM,
+    "PreparedFileGone": VACUUM,
     "SinkPlaceGone": "unit/jobs/test_sinks.py::"
     "test_a_sink_whose_place_is_gone_goes_on_where_the_command_of_the_error_says",
     "SourceAway": (
@@ -180,7 +187,7 @@ TRIED: Mapping[str, Tests] = {
     "StrangeJar": "unit/config/test_jars.py::test_a_jar_with_another_sum_and_one_that_nobody_asked_for_are_refused",
     "TableBehind": (_SET_BACK, _UNREAD),
     "TableRestored": (_TAKEN_BACK, _VACUUMED),
-    "UnknownTableFeature": _FEATURES,
+    "UnknownTableFeature": FEATURES,
     "WrongVersion": "unit/config/test_sparkversion.py::"
     "test_an_arrow_with_which_the_schedule_would_fail_later_is_refused_at_once",
     "VersionGone": "unit/jobs/test_receive_anew.py::"
@@ -206,92 +213,7 @@ UNTRIED: Mapping[str, str] = {
 }
 """Why no test follows the remedy of a word or an error."""
 
-_ITSELF = "It goes on by itself."
-_PROGRAM = "A defect of the program, or of its fault, which the trace names."
-_SEEN = "The line says what somebody did; there is nothing to repair in the warehouse."
-_SAME = "The table of the doctor has the remedy: its words are above."
-_ENDS = "unit/client/test_consuming_ends.py::"
-_TURNS = "unit/client/test_consuming_outages.py::"
-_SINK = "unit/sinks/test_loop.py::"
-LINES: Mapping[str, Tests] = {
-    "inbox: columns that are not read: ...": _COLUMN,
-    "stage ingest is started again: its source has other columns now": _COLUMN,
-    "inbox: messages are refused, by reason: N REASON": "unit/ingest/test_refusals.py::"
-    "test_what_is_refused_is_said_while_it_happens",
-    "stage S is started again: a Python worker did not start in time": "unit/service/test_restarts.py::"
-    "test_a_worker_that_did_not_start_in_time_is_tried_again",
-    "the store does not answer, and is asked again: ...": "unit/jobs/test_receive.py::"
-    "test_each_delivery_is_printed_once_however_often_the_store_does_not_answer",
-    "a turn of the consumers failed; it is tried again": (
-        "unit/client/test_consuming_outages.py::test_messages_that_a_store_does_not_give_at_once_come_all_the_same",
-        "unit/client/test_consuming_outages.py::test_a_file_of_deliveries_that_is_broken_is_brought_back_and_all_come",
-    ),
-    "stage S has ended, and is started again when the store answers: ...": "unit/service/test_restarts.py::"
-    "test_a_stage_waits_for_its_store",
-    "inbox: version N (OP) is no append, R rows are not taken in; remedy: ...": _APPENDED,
-    "TABLE: STEP failed; the next round tries it again": "spark/maintenance/test_rounds.py::"
-    "test_a_step_that_fails_is_told_once_and_the_others_are_done",
-    "nothing is deleted: of what was due until N ms, N ledgers are not settled": f"{_WAITING}"
-    "test_what_is_not_settled_holds_the_mark_until_it_is_repaired",
-    "cursors: reading what is open waits for the next round: ...": f"{_WAITING}"
-    "test_what_settle_has_not_read_holds_the_rows_until_it_has_started",
-    "TABLE: rows from ledger N on stay, which only Spark could tell apart": _ITSELF,
-    "FOLDER is on a file system without locks (...): start each stage in one process only": "unit/jobs/"
-    "test_cli_stages.py::test_a_file_system_without_locks_is_named_once_and_the_start_goes_on",
-    "sink of TOPIC/SUBSCRIPTION stands still and tries again: ...": "unit/jobs/test_sinks.py::"
-    "test_a_sink_that_stands_still_on_a_refused_message_goes_on_when_the_command_lets_it",
-    "the process of the sinks has ended with CODE; it is started again": "unit/sinks/test_apart.py::"
-    "test_it_starts_when_there_is_a_sink_and_again_when_it_dies",
-    "page /...": "unit/web/test_page.py::test_a_page_that_cannot_be_made_is_said_and_the_next_one_is_made",
-    "source NAME stands still and begins again: ...": "unit/sources/test_loop.py::"
-    "test_a_source_that_stands_still_goes_on_by_itself_when_what_it_follows_is_repaired",
-    "Stopped while it started or ended": _SEEN,
-    "files of TABLE are left as they are: the table is not what it was made as": (
-        _FEATURES,
-        f"{_WAITING}test_files_of_a_table_that_somebody_changed_are_merged_again_when_it_is_restored",
-    ),
-    "the guard of T/S fails, and N messages waits: ...": "stream/test_guard.py::"
-    "test_a_guard_that_fails_holds_what_it_guards_until_it_does_not",
-    "nothing is deleted: settle has yet to put back what dispatch left out until N ms": _ITSELF,
-    "TABLE: version N: FILE is left out: ...": "unit/ingest/test_strangers.py::"
-    "test_a_file_that_cannot_be_read_is_listed_and_ingest_goes_on",
-    "inbox: files of version N were not read": _APPENDED,
-    "N deliveries were in no table, or lacked files or notes; they are held": _VACUUM,
-    "source NAME: versions N of inbox note places that are not its own": "unit/sources/test_notes.py::"
-    "test_a_note_of_somebody_else_does_not_move_a_source",
-    "source NAME: version N (OP) is no append, R rows are not taken in": _SEEN,
-    "sink of T/S stands still: ...": "unit/sinks/test_apart.py::"
-    "test_a_sink_of_which_the_process_dies_stands_alone_and_the_others_go_on",
-    "sink of T/S: the broker refuses LEDGER:ENTRY: ...": f"{_SINK}"
-    "test_what_a_broker_refuses_for_good_is_listed_and_the_sink_goes_on",
-    "the registry could not be read for sinks; it is tried again": _ITSELF,
-    "PATH lacks the plan: all is planned anew": "unit/planner/test_planner.py::test_numbers_of_others_are_nothing",
-    "schedule NAME is not followed: ...": "unit/planner/test_planner.py::test_a_row_that_cannot_be_followed_is_listed",
-    "maintenance failed; it is tried again later": "unit/maintenance/test_upkeep.py::"
-    "test_maintenance_goes_on_after_a_panic_and_says_so",
-    "TABLE: STEP waits for the next round: another commit was in the way": _ITSELF,
-    "TABLE: written anew, files have N rows instead of M": _SAME,
-    "PATH: version N is left to Spark, which takes seconds": _FEATURES,
-    "PATH: texts that are no UTF-8, NULL where none may be, or files that cannot be read; a copy is read": _SEEN,
-    "WHAT was not written": _ITSELF,
-    "nobody can tell whether a stop was asked for at PATH: ...": _ITSELF,
-    "settle ended": "The table of errors has the remedy.",
-    "consumer NAME gets nothing any more: ...": f"{_ENDS}test_a_consumer_that_gets_nothing_any_more_does_not_come_back",
-    "the consumers of this process end; whoever subscribes again gets new ones": f"{_ENDS}"
-    "test_consumers_whose_thread_died_are_told_and_others_get_a_new_one",
-    "T/S: what was acknowledged by ids is not said: ...": _ITSELF,
-    "consumer_events: append N failed, again in N ms: ...": "unit/client/test_consuming_hardships.py::"
-    "test_what_was_appended_though_its_answer_was_lost_is_appended_again_and_counts_once",
-    "TABLE: a file is passed over: ...": _SEEN,
-    "the listener gets no message for now; the next one is asked for again": _ITSELF,
-    "the listener failed at MESSAGE, which comes again if it is not acknowledged": _PROGRAM,
-    "a turn of the producers failed": "unit/client/test_producer_panics.py::"
-    "test_a_message_that_is_decided_is_told_once_when_another_one_of_its_turn_meets_a_panic",
-    "inbox: ...; N messages are tried again, M are not": _ITSELF,
-    "looking for new topics failed; it is tried again in N s": _ITSELF,
-}
-"""Lines of the log that the page has, by the first one of their row."""
-
+ITSELF = "It goes on by itself."
 _WORKERS = "soak/test_killed_workers.py::test_killed_workers_are_replaced"
 ROWS: Mapping[str, Tests] = {
     "`DelaylineAway`": _NAMES,
@@ -313,7 +235,7 @@ ROWS: Mapping[str, Tests] = {
     "`DelaylineNotCounted`": _NAMES,
     "jobs (`run`, or a stage under spark-submit)": "soak/test_s3.py::"
     "test_of_two_jobs_on_one_bucket_one_is_refused_and_nothing_comes_twice",
-    "rounds of maintenance": _ITSELF,
+    "rounds of maintenance": ITSELF,
     "processes of one sink, while a job is replaced": "unit/sinks/test_two_at_once.py::"
     "test_what_an_earlier_process_notes_late_changes_no_turn",
     "runs of `delayline import` for one topic": "unit/moving/test_places.py::test_of_two_imports_at_once_one_commits",
@@ -385,7 +307,7 @@ PROSE: Mapping[str, Tests] = {
     "It is also a command, which you may run": _PAGE,
     "A reader of the versions of `deliveries`": "unit/jobs/test_receive_anew.py::"
     "test_receive_that_was_away_for_too_long_begins_anew_as_the_page_says",
-    "If it deletes prepared deliveries": _VACUUM,
+    "If it deletes prepared deliveries": VACUUM,
     "Install the new release": "stream/test_older.py::"
     "test_what_waits_in_an_old_warehouse_comes_once_and_can_come_again",
     "To go back to the old release": "Tests have one release. What is restored is a copy, as under Restore.",

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from pipeline.client.clock import clock_of
 from pipeline.client.commanding.inforce import Chosen
+from pipeline.client.subscribing.calendars import followed_topics
 from pipeline.client.subscribing.lives import lives
-from pipeline.client.subscribing.policysetting import topics
 from pipeline.client.tables.relations import longs_table, relation
 from pipeline.delta.deltars import arrow_of, open_table, quoted
 from pipeline.storage.arrays import IntArray, longs
@@ -58,7 +58,7 @@ class Openings:
 
     @cached_property
     def _topics(self) -> Topics:
-        return topics(self._root)
+        return followed_topics(self._root)
 
     @cached_property
     def _lives(self) -> Mapping[Name, Incarnation]:

@@ -22,8 +22,8 @@ from pipeline.client.commanding.conditions import check_condition, not_followed
 from pipeline.client.commanding.inforce import Chosen, InForce, delivered
 from pipeline.client.commanding.retries import waiting
 from pipeline.client.exceptions import ANY, SubscriptionNotFound
+from pipeline.client.subscribing.lines import registered_in
 from pipeline.client.subscribing.lives import lives
-from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.client.tables.relations import longs_table, relation
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import arrow_of, open_table, query, quoted
@@ -31,7 +31,7 @@ from pipeline.storage.arrays import longs
 from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.settled import SettledMark, read_mark
-from schemas import DELIVERIES, MESSAGES
+from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS
 from state.positionset import PositionSet
 from state.withdrawals import Round
 
@@ -134,16 +134,18 @@ def selection(root: str, chosen: Sequence[Chosen]) -> Selection:
 
 def _listeners(root: str, topic: str, subscription: str | None) -> Listeners:
     """The subscriptions that are asked for."""
-    lines = [each for each in subscriptions(root) if each.topic == topic and subscription in (None, each.name)]
+    registry = registered_in(open_table(root, SUBSCRIPTIONS), f"topic = {quoted(topic)}").lines.values()
+    known = alive(lives(root))
+    # By a line that ingest refuses nobody joins; who has a life goes on.
+    lines = [each for each in registry if each.named in known or each.subscription.fits]
+    lines = [each for each in lines if subscription in (None, each.name)]
     if not lines:
         raise SubscriptionNotFound(topic, subscription or ANY)
-    known, acks = alive(lives(root)), {each.named: each.policies.ack for each in lines}
-    found = {name: (known[name], ack) for name, ack in acks.items() if name in known}
-    unknown = sorted(each[1] for each in acks.keys() - found.keys())
+    unknown = sorted(each.name for each in lines if each.named not in known)
     if unknown:
         # It would get what is withdrawn from the others.
         raise BadValue("subscription", ", ".join(unknown), "one that ingest has noticed; start the job")
-    return found
+    return {each.named: (known[each.named], each.policies.ack) for each in lines}
 
 
 class PendingLog:

@@ -20,6 +20,7 @@ class HowScheduled(TypedDict, total=False):
         limit: so many come, counted from `start`, or from now.
         jitter_ms: each is due up to so much later.
         days_off: local days, as `2026-12-25`.
+        calendar: the name of a calendar, whose days are off, too.
         on_day_off: what becomes of what falls on one; `skip` if nothing is said.
         on_gap: what becomes of a local time that clocks skip; as the notation says if nothing is said.
         on_fold: what becomes of one that comes twice; as the notation says if nothing is said.
@@ -40,6 +41,7 @@ class HowScheduled(TypedDict, total=False):
     limit: int | None
     jitter_ms: int
     days_off: Sequence[str]
+    calendar: str | None
     on_day_off: Literal["skip", "next", "previous"]
     on_gap: Literal["after", "skip"] | None
     on_fold: Literal["first", "both"] | None

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Unpack
 
 from deltalake import DeltaTable, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from pipeline.client.clock import clock_of
 from pipeline.client.exceptions import ScheduleNotFound
 from pipeline.client.options import refuse, spelled_out
 from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.arguments import HowScheduled
+from pipeline.client.subscribing.calendars import calendars
 from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.config.spelling import iso_text
 from pipeline.delta.deltars import LOG_STAYS, fitted, open_table, query, quoted, retried, rows_of
-from pipeline.subscriptions.schedules import TWICE, Schedule
+from pipeline.subscriptions.calendars import NO_CALENDARS, Calendars
+from pipeline.subscriptions.schedules import Schedule, ScheduleRow, schedule_rows
 from schemas import SCHEDULES
 from state.units import Ms
 
-_ROWS = "SELECT * FROM schedules ORDER BY name"
+_ROWS = "SELECT * FROM schedules"
 _NAMED = "SELECT * FROM schedules WHERE name = {name}"
+_TEXT = PrimitiveType("string")
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def set_schedule(root: str, name: str, topic: str, **how: Unpack[HowScheduled]) 
         raise BadValue("days_off", days, "a list of days as 2026-12-25")
     row["days_off"] = " ".join(days)
     check_kind("properties", row.get("properties"), (Mapping, type(None)), "texts by name")
-    made = Schedule.of_row(row)
+    made = Schedule.of_row(row, _days_for(root, [row]))
     made.check_comes()
     _replace(root, name, lambda _: made)
     return made
@@ -87,10 +90,8 @@ def schedules(root: str) -> list[ScheduleState]:
     Raises:
         NoWarehouse: the folder lacks the table.
     """
-    rows = query(_ROWS, schedules=open_table(root, SCHEDULES))
-    counts = Counter(row["name"] for row in rows)
-    now = Ms(clock_of(root).wall_us() // 1_000)
-    return [_state(row, now, twice=counts[row["name"]] > 1) for row in rows]
+    now, rows = Ms(clock_of(root).wall()), query(_ROWS, schedules=open_table(root, SCHEDULES))
+    return [state_of(each, now) for each in schedule_rows(rows, _days_for(root, rows))]
 
 
 def schedule(root: str, name: str) -> Schedule:
@@ -102,7 +103,7 @@ def schedule(root: str, name: str) -> Schedule:
         NoWarehouse: the folder lacks the table.
     """
     _check_name(name)
-    return _of_rows(name, query(_NAMED.format(name=quoted(name)), schedules=open_table(root, SCHEDULES)))
+    return _of_rows(root, name, _held(open_table(root, SCHEDULES), name))
 
 
 def pause_schedule(root: str, name: str) -> Schedule:
@@ -154,19 +155,19 @@ def run_schedule_now(root: str, name: str) -> str:
     return iso_text(now)
 
 
-def _state(row: dict[str, Any], now: Ms, *, twice: bool) -> ScheduleState:
-    name = str(row["name"] or "")
-    try:
-        found = Schedule.of_row(row)
-        coming = None if found.paused or twice else next(found.recurrence.after(Ms(now - 1)), None)
-    except BadValue as error:
-        return ScheduleState(name, None, str(error), None)
-    if twice:
-        return ScheduleState(name, None, TWICE, None)
-    return ScheduleState(name, found, None, None if coming is None else found.due(coming))
+def state_of(row: ScheduleRow, now: Ms) -> ScheduleState:
+    """How a schedule stands at a time."""
+    found = row.schedule
+    coming = None if found is None or found.paused else next(found.recurrence.after(Ms(now - 1)), None)
+    return ScheduleState(row.name, found, row.error, None if coming is None or found is None else found.due(coming))
 
 
-def _of_rows(name: str, held: list[dict[str, Any]]) -> Schedule:
+def _days_for(root: str, rows: Sequence[Mapping[str, Any]]) -> Calendars:
+    """The calendars of the warehouse, if rows name some."""
+    return calendars(root) if any(row.get("calendar") is not None for row in rows) else NO_CALENDARS
+
+
+def _of_rows(root: str, name: str, held: list[dict[str, Any]]) -> Schedule:
     """The schedule of a name.
 
     Raises:
@@ -177,7 +178,13 @@ def _of_rows(name: str, held: list[dict[str, Any]]) -> Schedule:
         raise ScheduleNotFound(name)
     if len(held) > 1:
         raise BadValue("name", name, "one row for each schedule: two rows have it")
-    return Schedule.of_row(held[0])
+    return Schedule.of_row(held[0], _days_for(root, held))
+
+
+def _held(opened: DeltaTable, name: str) -> list[dict[str, Any]]:
+    """The rows of a name. A table whose names are no texts, or that has none, has no row of any name."""
+    is_there = any(each.name == "name" and each.type == _TEXT for each in opened.schema().fields)
+    return query(_NAMED.format(name=quoted(name)), schedules=opened) if is_there else []
 
 
 def _check_name(name: str) -> None:
@@ -189,7 +196,7 @@ def _changed(root: str, name: str, **columns: Any) -> Schedule:  # noqa: ANN401 
     made = list[Schedule]()
 
     def change(held: list[dict[str, Any]]) -> Schedule:
-        made[:] = [replace(_of_rows(name, held), **columns)]
+        made[:] = [replace(_of_rows(root, name, held), **columns)]
         return made[0]
 
     _replace(root, name, change)
@@ -202,8 +209,7 @@ def _replace(root: str, name: str, decide: Callable[[list[dict[str, Any]]], Sche
     mine = f"name = {quoted(name)}"
 
     def write(opened: DeltaTable) -> None:
-        held = query(_NAMED.format(name=quoted(name)), schedules=opened)
-        found = decide(held)
+        found = decide(_held(opened, name))
         rows = fitted(opened, SCHEDULES, rows_of(SCHEDULES, [] if found is None else [found.as_row()]))
         if found is None:
             opened.delete(mine, post_commithook_properties=LOG_STAYS)

@@ -1,4 +1,4 @@
-"""The methods of a client for schedules."""
+"""The methods of a client for schedules, and for calendars."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ from pipeline.client.subscribing.arguments import HowScheduled
 from pipeline.config.lazymodule import LazyModule
 
 if TYPE_CHECKING:
-    from pipeline.client.subscribing import schedules
+    from collections.abc import Sequence
+
+    from pipeline.client.subscribing import calendars, schedules
+    from pipeline.client.subscribing.calendars import Days
     from pipeline.client.subscribing.schedules import ScheduleState
+    from pipeline.subscriptions.calendars import CalendarDay
     from pipeline.subscriptions.schedules import Schedule
 else:
+    calendars = LazyModule(f"{__package__}.calendars")
     schedules = LazyModule(f"{__package__}.schedules")
 
 
 class SetsSchedules(Opened):
-    """The methods of a client for schedules."""
+    """The methods of a client for schedules, and for calendars."""
 
     @spelled_out(HowScheduled)
     def set_schedule(self, name: str, topic: str, **how: Unpack[HowScheduled]) -> Schedule:
@@ -70,3 +75,32 @@ class SetsSchedules(Opened):
         """
         with self._answering():
             return schedules.run_schedule_now(self._root, name)
+
+    def set_calendar(self, name: str, days: Days, *, years: Sequence[int] | None = None) -> tuple[CalendarDay, ...]:
+        """Set the days of a calendar, in the place of those that it has.
+
+        Args:
+            name: its name.
+            days: its days, or texts by day. None of them: the calendar is gone.
+            years: only days of these years are replaced; None: all.
+
+        Returns:
+            All days that it has then.
+
+        Raises:
+            BadValue: a name, a day or a text cannot be followed; or a day is in none of the years.
+            AlreadyClosed: the client is closed.
+            NoWarehouse: the folder lacks the table.
+            ConnectError: the store does not answer.
+        """
+        with self._answering():
+            return calendars.set_calendar(self._root, name, days, years=years)
+
+    def calendars(self) -> dict[str, tuple[CalendarDay, ...]]:
+        """The days of all calendars, by name.
+
+        Raises:
+            AlreadyClosed, ConnectError: as for `set_calendar`.
+        """
+        with self._answering():
+            return dict(calendars.calendars(self._root).days)

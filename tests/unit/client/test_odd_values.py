@@ -25,7 +25,7 @@ GIVEN: dict[str, Any] = {
     "partitions": 1, "payload": b"x", "content": b"x", "callback": None, "max_redeliver_count": 1,
     "to": NAIVE.replace(tzinfo=UTC), "span": timedelta(hours=1), "policies": delayline.Policies(),
     "new": delayline.Subscription("t", "s"), "start_message_id": delayline.MessageId.earliest,
-    "deliveries": None,
+    "deliveries": None, "days": ["2026-12-25"],
 }  # fmt: skip
 """What calls must be told, when something else of them is odd."""
 SELECTING = {"cancel", "reschedule", "shift", "release_now", "trace"}

@@ -223,7 +223,8 @@ def test_what_cannot_be_followed_is_refused_with_its_name_value_and_range(root: 
         set_policy(root, "t", min_delay_ms=5, max_delay_ms=1)
     with pytest.raises(BadValue, match="precision = 'fine', allowed: exact, proportional"):
         set_policy(root, "t", precision="fine")
-    names = "fixed_delay_ms, min_delay_ms, max_delay_ms, precision, window, window_zone, window_spread_ms, ttl_ms"
+    names = "fixed_delay_ms, min_delay_ms, max_delay_ms, precision, window, window_zone, window_spread_ms"
+    names += ", window_calendar, ttl_ms"
     with pytest.raises(BadValue, match=f"policy = 'slots', allowed: {names}"):
         unset_policy(root, "t", "slots")
     with pytest.raises(SubscriptionNotFound):

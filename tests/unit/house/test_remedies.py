@@ -13,7 +13,8 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from tests.support.modules import ROOT
 from tests.support.operations import PAGE
-from tests.support.remedies import LINES, PROSE, ROWS, TRIED, UNTRIED, Tests
+from tests.support.remedies import PROSE, ROWS, TRIED, UNTRIED, Tests
+from tests.support.remedylines import LINES
 from tests.unit.house.test_operations import errors_of_the_commands, words_of_the_doctor
 
 

@@ -23,7 +23,7 @@ MAKING = {"init", "replay"}
 SAID = {
     "topic": "t", "subscription": "s", "to": "tomorrow", "span": "1h", "command_id": "c", "stage": "all", "out": "f",
     "service": "pulsar://h", "admin": "http://h", "names": "paused", "payload": "x", "key": "k", "target": "t2",
-    "name": "a",
+    "name": "a", "days": "2026-12-25", "country": "IT", "years": "2026",
 }  # fmt: skip
 """What commands must be told."""
 NEED_A_KEY = {"cancel", "reschedule", "shift", "release", "trace"}

@@ -15,7 +15,7 @@ from tests.support.invoked import invoke, output, run
 from tests.support.modules import ROOT
 
 PAGE = (ROOT / "docs" / "recurring.md").read_text(encoding="utf-8")
-ON_WAREHOUSE = re.findall(r"^(delayline schedule .*) --warehouse \"\$W\"$", PAGE, re.MULTILINE)
+ON_WAREHOUSE = re.findall(r"^(delayline (?:schedule|calendar) .*) --warehouse \"\$W\"$", PAGE, re.MULTILINE)
 TYPED = re.findall(r"```shell\n(delayline schedule preview [^\n]*)\n```\n\n```\n(.*?)```\n", PAGE, re.DOTALL)
 
 
@@ -32,18 +32,21 @@ def test_the_page_has_a_preview_of_each_kind() -> None:
 
 
 def test_each_command_of_the_page_does_what_it_says(tmp_path: Path) -> None:
-    """In its order, on a warehouse: what is typed first is listed, and in the end nothing is."""
+    """In its order, on a warehouse: what is typed first is listed, and what is deleted is not."""
     root = str(tmp_path / "warehouse")
     assert invoke(["init", "--warehouse", root]).exit_code == 0
     assert len(ON_WAREHOUSE) >= 8
     said = [output(root, *shlex.split(line)[1:]) for line in ON_WAREHOUSE]
     assert said[0] == "standup: set\n"
     assert said[1].splitlines()[1].startswith("standup  reminders  0 9 * * 1-5  Europe/Rome  20")
-    assert "cron = 0 9 * * 1-5" in said[2]
-    assert [each.partition(",")[0] for each in said[3:]] == [
+    assert said[2:4] == ["italy: 2 days\n", "2026-12-25  Christmas\n2026-12-26\n"]
+    assert said[4].splitlines()[1] == "italy  2     2026-12-25  2026-12-26"
+    assert said[5] == "payroll: set\n"
+    assert "cron = 0 9 * * 1-5" in said[6]
+    assert [each.partition(",")[0] for each in said[7:]] == [
         *("standup: paused\n", "standup: resumed\n", "standup: sent", "standup: set\n", "standup: deleted\n"),
     ]
-    assert output(root, "schedule", "list") == "No schedule.\n"
+    assert [each.split()[0] for each in output(root, "schedule", "list").splitlines()] == ["NAME", "payroll"]
 
 
 def test_scripts_get_a_schedule_as_json(tmp_path: Path) -> None:

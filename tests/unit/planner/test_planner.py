@@ -22,7 +22,7 @@ from pipeline.config.settings import LONGEST_HORIZON_MS, Settings
 from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.planner import planner, takeback
 from pipeline.planner.planner import Planner
-from pipeline.planner.plans import FOLDER, NAME
+from pipeline.subscriptions.scheduleplans import FOLDER, NAME
 from pipeline.subscriptions.schedules import OCCURRENCE, SCHEDULE
 from pipeline.testing.warehouse import warehouse
 from schemas import DELIVERIES, INBOX, SCHEDULES

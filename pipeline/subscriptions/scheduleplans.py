@@ -19,6 +19,8 @@ NAME = "delayline:planner"
 FOLDER = "_schedules"
 _FILE = "plan.json"
 NEVER = -1
+Versions = tuple[int, int]
+"""Of `schedules` and of `calendars`."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Plan:
         until: all occurrences up to then.
         ahead_ms: and the next one of each after that, if it is at most so far behind it.
         bound: a change before counts from then on: what comes earlier is by the definition before.
+        calendars: the version of `calendars`; -1: none that is known.
     """
 
     number: int = NEVER
@@ -40,6 +43,12 @@ class Plan:
     until: int = NEVER
     ahead_ms: int = 0
     bound: int = 0
+    calendars: int = NEVER
+
+    @property
+    def versions(self) -> Versions:
+        """Of both tables that have definitions."""
+        return self.version, self.calendars
 
 
 @dataclass(frozen=True)
@@ -51,16 +60,24 @@ class Change:
         rules: the release of the rules of time zones.
         since: when it was noticed.
         bound: what was planned by other definitions for then or later is taken back.
+        calendars: the version of `calendars`.
     """
 
     version: int
     rules: str
     since: int
     bound: int
+    calendars: int = NEVER
+
+    @property
+    def versions(self) -> Versions:
+        """Of both tables that have definitions."""
+        return self.version, self.calendars
 
     def is_done(self, plan: Plan) -> bool:
         """Whether a plan follows them, or later ones."""
-        return plan.version >= self.version and plan.rules == self.rules
+        is_later = plan.version >= self.version and plan.calendars >= self.calendars
+        return is_later and plan.rules == self.rules
 
 
 class PlanFile:
@@ -78,13 +95,17 @@ class PlanFile:
         text = self._files.text_if_there(self._path)
         if text is None:
             return None
-        known = json.loads(text)
-        plans = [Plan(**each) for each in known["plans"]]
+        try:
+            known = json.loads(text)
+            plans = [Plan(**each) for each in known["plans"]]
+            change = None if known["change"] is None else Change(**known["change"])
+        except (ValueError, KeyError, TypeError):
+            # A power cut left it empty, or a later version of this project wrote it.
+            plans, change = [], None
         found = [each for each in plans if each.number == (NEVER if number is None else number)]
         if not found:
             _LOG.warning("%s lacks the plan: all is planned anew", self._path)
             return None
-        change = None if known["change"] is None else Change(**known["change"])
         return found[-1], None if change is None or change.is_done(found[-1]) else change
 
     def write(self, plans: Sequence[Plan], change: Change | None) -> None:
