@@ -28,6 +28,7 @@ from jobs.web.charts import due_chart, minutes_chart
 from jobs.web.guard import HEADERS, Guard
 from jobs.web.screens import SCREENS, Answer, Screen, Site, foremost
 from pipeline.client.clock import clock_of
+from pipeline.client.insight.recurring import SchedulesFollower
 from pipeline.config.printed import printable
 from pipeline.config.spelling import iso_text, late_text, spell
 from pipeline.insight.overview import OverviewFollower
@@ -97,7 +98,7 @@ def url(base: str, path: str, /, **query: object) -> str:
 def application(root: str, options: Options) -> Starlette:
     """The page of a warehouse."""
     guard = Guard(options.host, options.token, f"{root}\n{options.base}")
-    page = _Page(Site(root, OverviewFollower(root), options.allow_commands), guard, options)
+    page = _Page(Site(root, OverviewFollower(root), SchedulesFollower(root), options.allow_commands), guard, options)
     routes = [Route(path, page.shows(screen)) for path, screen in SCREENS.items()]
     if options.allow_commands:
         routes += [Route(path, page.does(action), methods=["POST"]) for path, action in ACTIONS.items()]

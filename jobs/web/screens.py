@@ -13,6 +13,7 @@ from jobs.commands import sinks, sources
 from jobs.commands.deadletters import topic_of as letters_topic
 from jobs.commands.durations import BadText, duration_ms
 from jobs.commands.forecast import Asked, look
+from jobs.commands.schedules import when
 from jobs.commands.times import instant
 from jobs.commands.tracing import state_words, step_words
 from jobs.commands.values import position
@@ -23,10 +24,12 @@ from pipeline.client.insight.facts import payloads
 from pipeline.client.insight.forecast import together
 from pipeline.client.insight.pending import Backlog
 from pipeline.client.insight.pendingrows import pending_rows
+from pipeline.client.insight.recurring import SchedulesFollower, plan_of
 from pipeline.client.insight.topics import topic_states
 from pipeline.client.insight.trace import Trace, trace
 from pipeline.client.subscribing.deadletters import DeadLetter, dead_letters
 from pipeline.client.subscribing.lines import history
+from pipeline.client.subscribing.schedules import state_of
 from pipeline.client.subscribing.subscriptions import registered, subscriptions
 from pipeline.config.printed import printable
 from pipeline.config.settings import MINUTE_MS
@@ -37,6 +40,7 @@ from pipeline.insight.overview import Overview, OverviewFollower
 from pipeline.storage.arrays import python_rows
 from pipeline.subscriptions.policies import topic_of
 from schemas import SUBSCRIPTIONS
+from state.units import Ms
 
 _ROWS, _LETTERS, _COUNTED, _COMMANDS, _HISTORIES = 100, 50, 10_000, 50, 20
 """So many messages or subscriptions, letters, commands and histories are shown; so many letters are counted."""
@@ -53,11 +57,13 @@ class Site:
     Attributes:
         root: the warehouse.
         follower: says how it stands.
+        schedules: says what recurs.
         allow_commands: whether actions are offered.
     """
 
     root: str
     follower: OverviewFollower
+    schedules: SchedulesFollower
     allow_commands: bool
 
 
@@ -119,6 +125,21 @@ def subscription(site: Site, query: Query) -> Answer:
     held = [(row["start"], row["policies"]) for row in history(open_table(site.root, SUBSCRIPTIONS), name)]
     values = {"line": line, "backlog": backlog, "standing": standing, "held": held[::-1]}
     return Answer("subscription.html", {"title": "Subscription", "live": True, **values})
+
+
+def schedules(site: Site, query: Query) -> Answer:
+    """What recurs, whose name or topic has some text in it: those that are not followed first."""
+    view, part = site.schedules.look(), query.get("part", "").strip()
+    named = [each for each in view.rows if part in each.name or (each.schedule and part in each.schedule.topic)]
+    rows = sorted(named, key=lambda each: each.error is None)
+    pages = max(1, -(-len(rows) // _ROWS))
+    page = min(whole(query, "page", 1, (1, 1_000_000)), pages)
+    now = Ms(clock_of(site.root).wall())
+    states = [state_of(each, now) for each in rows[(page - 1) * _ROWS : page * _ROWS]]
+    shown = [(each, each.schedule and when(each.schedule)) for each in states]
+    values: dict[str, Any] = {"rows": shown, "plan": plan_of(site.root), "part": part}
+    values |= {"count": len(rows), "total": len(view.rows), "page": page, "pages": pages}
+    return Answer("schedules.html", {"title": "Schedules", "live": True, **values})
 
 
 def messages(site: Site, query: Query) -> Answer:
@@ -254,6 +275,7 @@ SCREENS: dict[str, Screen] = {
     "/": overview,
     "/subscriptions": subscriptions_,
     "/subscription": subscription,
+    "/schedules": schedules,
     "/messages": messages,
     "/message": message,
     "/commands": commands,

@@ -2,5 +2,5 @@
 
 __all__ = [
     "asof", "backlogfigures", "counting", "departures", "facts", "forecast", "forecasting", "job", "looker", "pending",
-    "pendingfollower", "pendingrows", "prospect", "standing", "topics", "trace", "waiting",
+    "pendingfollower", "pendingrows", "prospect", "recurring", "standing", "topics", "trace", "waiting",
 ]  # fmt: skip

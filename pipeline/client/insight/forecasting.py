@@ -11,8 +11,10 @@ from pipeline.client.insight.counting import opened
 from pipeline.client.insight.departures import NOTHING_DUE, DueLoad, JobClock, Outage, Pause, Rate, WhatIf
 from pipeline.client.insight.dueload import due_loads, rounded
 from pipeline.client.insight.forecast import LIVE, Forecast, Horizon, SubscriptionForecast, forecast_of
+from pipeline.client.insight.recurring import unplanned
 from pipeline.client.insight.waiting import in_inbox
 from pipeline.client.options import refuse, spelled_out
+from pipeline.client.subscribing.calendars import with_days
 from pipeline.client.subscribing.topics import partition_counts
 from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.config.spelling import iso_text, range_text
@@ -63,8 +65,9 @@ def forecast(
 ) -> Forecast:
     """What will be due in each minute, what will come, what will wait and how late, under what is set now.
 
-    It counts what `pending` counts. Rates, pauses and times to live are followed as dispatch follows them. Nobody knows
-    what will be sent, fail or be commanded from now on. No Spark is needed, and nothing is written.
+    It counts what `pending` counts, and what schedules send that is not planned yet. Rates, pauses and times to live
+    are followed as dispatch follows them. Nobody knows what else will be sent, fail or be commanded from now on. No
+    Spark is needed, and nothing is written.
 
     Args:
         root: the warehouse.
@@ -107,6 +110,11 @@ def foreseen(root: str, wanted: tuple[str | None, str | None], horizon: Horizon,
     looked = opened(root, wanted, None)
     ticks = {each.named: each.tick_ms for each in looked.registry.of(*wanted)}
     loads = due_loads(looked, ticks, horizon.end, assumed.clock.precision_ms)
+    topics = with_days(root, looked.registry.registered.topics)
+    for topic, due in unplanned(root, topics, horizon.begin, horizon.end).items():
+        for name in (each for each in ticks if each[0] == topic):
+            added = rounded(due, ticks[name], assumed.clock.precision_ms)
+            loads[name] = loads.get(name, NOTHING_DUE) + added
     for name, added in _campaign(root, ticks, assumed):
         loads[name] = loads.get(name, NOTHING_DUE) + added
     shapings = looked.registry.registered.shapings

@@ -1,0 +1,151 @@
+"""What recurs, for who looks at it: how schedules stand, and what of them is not planned yet."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import takewhile
+
+import numpy as np
+from deltalake import DeltaTable
+
+from pipeline.config.errors import NoWarehouse
+from pipeline.delta.deltars import open_table, query
+from pipeline.storage.arrays import IntArray
+from pipeline.storage.files import Files
+from pipeline.subscriptions.calendars import NO_CALENDARS, calendars_of
+from pipeline.subscriptions.lines import Topics
+from pipeline.subscriptions.policies import TopicPolicies
+from pipeline.subscriptions.scheduleplans import NAME, Plan, PlanFile
+from pipeline.subscriptions.schedules import Schedule, ScheduleRow, schedule_rows
+from schemas import CALENDARS, INBOX, SCHEDULES
+from state import proportional_deliver_at
+from state.recurrence import Occurrence
+from state.units import Ms
+from state.windows import place_hashes
+
+_ROWS = "SELECT * FROM t"
+
+
+@dataclass(frozen=True, eq=False)
+class SchedulesView:
+    """What tables say of schedules, at their versions.
+
+    Attributes:
+        tables: `schedules`, and `calendars` where it is there.
+        rows: by name.
+    """
+
+    tables: tuple[DeltaTable, ...]
+    rows: tuple[ScheduleRow, ...]
+
+    @property
+    def followed(self) -> list[Schedule]:
+        """Those that can be followed, and are not paused."""
+        return [each.schedule for each in self.rows if each.schedule is not None and not each.schedule.paused]
+
+    def is_of(self, tables: tuple[DeltaTable, ...]) -> bool:
+        """Whether tables say the same."""
+        return [_place(each) for each in tables] == [_place(each) for each in self.tables]
+
+
+def schedules_view(root: str, known: SchedulesView | None = None) -> SchedulesView:
+    """The schedules as they are now; what is known of them already when nothing has changed.
+
+    Raises:
+        NoWarehouse: the folder lacks the table.
+    """
+    tables = (open_table(root, SCHEDULES), *_calendars(root))
+    if known is not None and known.is_of(tables):
+        return known
+    days = calendars_of(query(_ROWS, t=tables[1])) if len(tables) > 1 else NO_CALENDARS
+    return SchedulesView(tables, tuple(schedule_rows(query(_ROWS, t=tables[0]), days)))
+
+
+def plan_of(root: str) -> Plan | None:
+    """How far schedules are planned; None: nothing is, or nobody knows."""
+    found = PlanFile(Files(), root).read(open_table(root, INBOX).transaction_version(NAME))
+    return None if found is None else found[0]
+
+
+class SchedulesFollower:
+    """Looks at the schedules of a warehouse again and again; several threads may."""
+
+    def __init__(self, root: str) -> None:
+        """Look at nothing yet."""
+        self._root, self._lock = root, threading.Lock()
+        self._known: SchedulesView | None = None
+
+    def look(self) -> SchedulesView:
+        """The schedules as they are now.
+
+        Raises:
+            NoWarehouse: the folder lacks the table.
+        """
+        with self._lock:
+            self._known = schedules_view(self._root, self._known)
+            return self._known
+
+
+def unplanned(root: str, topics: Topics, begin: int, end: int) -> dict[str, dict[int, int]]:
+    """What schedules send within a span that is not planned yet: numbers of messages by topic, and by due time.
+
+    It is so if no schedule changes. Where a topic has a window, messages are spread over the opening as others are.
+
+    Args:
+        root: the warehouse.
+        topics: their policies.
+        begin: ms UTC.
+        end: what is due then or later is left out, ms UTC.
+    """
+    plan, found, followed = plan_of(root), dict[str, Counter[int]](), list[Schedule]()
+    # A warehouse of an earlier version has no schedules.
+    with suppress(NoWarehouse):
+        followed = schedules_view(root).followed
+    for schedule in followed:
+        every = [*_occurrences(schedule, plan, begin, end)]
+        at = np.array([each.at for each in every], np.int64)
+        asked = np.array([schedule.due(each) for each in every], np.int64)
+        sent = found.setdefault(schedule.topic, Counter())
+        sent.update(each for each in _due(at, asked, topics.of(schedule.topic)) if each < end)
+    return {topic: dict(sent) for topic, sent in found.items() if sent}
+
+
+def _occurrences(schedule: Schedule, plan: Plan | None, begin: int, end: int) -> Iterator[Occurrence]:
+    """Those that are not planned: behind the end of the plan, but for the next one if that is planned, too."""
+    since = begin if plan is None else max(begin - 1, plan.until)
+    found = schedule.recurrence.after(Ms(since if plan is None else plan.until))
+    first = next(found, None)
+    is_planned = plan is not None and first is not None and first.at <= plan.until + plan.ahead_ms
+    every: Iterable[Occurrence] = found if first is None or is_planned else _with(first, found)
+    return (each for each in takewhile(lambda each: each.at < end, every) if each.at > since)
+
+
+def _with(first: Occurrence, rest: Iterator[Occurrence]) -> Iterator[Occurrence]:
+    yield first
+    yield from rest
+
+
+def _due(at: IntArray, asked: IntArray, policies: TopicPolicies) -> list[int]:
+    """When messages that are sent at some times, and ask for others, are due by the policies of their topic."""
+    floor = at + (policies.floor_ms or 0)
+    due = floor if policies.fixed_delay_ms is not None else np.maximum(asked, floor)
+    if policies.proportional is not None:
+        due = proportional_deliver_at(due, at)
+    if policies.opening is not None:
+        due = policies.opening.put_off(due, place_hashes(np.zeros(len(due), np.int64), np.arange(len(due))))
+    found: list[int] = due.tolist()
+    return found
+
+
+def _calendars(root: str) -> Iterator[DeltaTable]:
+    """The table of calendars; a warehouse that an earlier version of this project made has none."""
+    with suppress(NoWarehouse):
+        yield open_table(root, CALENDARS)
+
+
+def _place(table: DeltaTable) -> tuple[int, str]:
+    return table.version(), str(table.metadata().id)
