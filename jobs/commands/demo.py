@@ -75,6 +75,12 @@ def run(choices: Choices, echo: Callable[[str], None]) -> None:
         echo(f"Check in pandas: {found}")
         if not found.good or found.moved != storm.moved:
             raise CheckFailed(f"{found}; to be moved were {storm.moved:,}", folder)
+        echo("Two schedules ran beside them, over both changes of clocks, one of them in quiet hours:")
+        came = year.recurred(root)
+        for line in came.lines():
+            echo(line)
+        if came.wrong:
+            raise CheckFailed(f"{came.wrong} times at which something recurs are wrong", folder)
         picture = folder / "due_load.png"
         chart.draw(chart.load(year.due_times(root)), picture)
         echo(f"Due load, week by hour: {picture}")

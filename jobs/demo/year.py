@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from jobs.commands.replay import read, replay_with_bar
-from jobs.demo import check, storm
+from jobs.demo import briefing, check, storm
 from jobs.demo.flights import FOLLOW_UPS, REMINDERS, Flights, messages, schedule
 from jobs.demo.questions import QUESTIONS, answer
 from pipeline.client.create import create_all
@@ -40,6 +40,7 @@ def play(spark: SparkSession, root: str, source: Path, step_ms: int) -> storm.St
     create_all(root, segment_ms=_DAY_MS)
     for topic, subscription in ((REMINDERS, "push"), (FOLLOW_UPS, "survey")):
         subscribe(root, Subscription(topic, subscription, tick_ms=_MINUTE_MS))
+    briefing.begin(root)
     course = ReplayClock(int(_FIRST.timestamp() * 1_000), int(_LAST.timestamp() * 1_000), step_ms)
     eve = max(instant for instant in course if instant <= storm.EVE_MS)
     announced: list[storm.Storm] = []
@@ -55,9 +56,14 @@ def play(spark: SparkSession, root: str, source: Path, step_ms: int) -> storm.St
 
 def verdict(root: str, data: Flights) -> check.Verdict:
     """Compare the tables with what the flights call for."""
-    messages = open_table(root, MESSAGES)
+    accepted = len(_columns(open_table(root, MESSAGES), ["topic"]))
     rows = _columns(open_table(root, DELIVERIES), check.DELIVERIES)
-    return check.verdict(check.expected(data.flights, data.airports), messages.count(), rows)
+    return check.verdict(check.expected(data.flights, data.airports), accepted, rows)
+
+
+def recurred(root: str) -> briefing.Recurred:
+    """What came by schedules, beside what clocks call for."""
+    return briefing.recurred(root, _FIRST.to_pydatetime(), _LAST.to_pydatetime())
 
 
 def ask(spark: SparkSession, root: str, echo: Callable[[str], None]) -> None:
@@ -74,5 +80,7 @@ def due_times(root: str) -> pd.Series:
 
 
 def _columns(table: DeltaTable, names: list[str]) -> pd.DataFrame:
-    frame: pd.DataFrame = arrow_of(f"SELECT {', '.join(names)} FROM t", t=table).to_pandas()  # noqa: S608 - our names
+    """Columns of the messages of flights."""
+    text = f"SELECT {', '.join(names)} FROM t WHERE topic IN ('{REMINDERS}', '{FOLLOW_UPS}')"  # noqa: S608 - our names
+    frame: pd.DataFrame = arrow_of(text, t=table).to_pandas()
     return frame

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,10 +14,12 @@ pytest.importorskip("matplotlib", reason="the demo needs requirements/all.lock")
 
 import pandas as pd
 
-from jobs.demo import chart, check, flights
+from jobs.demo import briefing, chart, check, flights
 from jobs.demo.flights import Flights
+from pipeline.config.settings import LONGEST_HORIZON_MS, Settings
 from tests.support.invoked import invoke
 from tests.support.modules import ROOT
+from tests.support.stages import Stages
 
 AIRPORTS = pd.DataFrame(
     [
@@ -38,6 +41,7 @@ def flight(month: int, day: int, departs: int, arrives: int, dest: str, hour_utc
     return {**where, **times, "carrier": "AA", "flight": 1}
 
 
+DAY_MS = 86_400_000
 CASES = [
     # an ordinary morning: New York is 5 h behind UTC, Houston 6
     (flight(1, 1, 517, 830, "IAH", "2013-01-01T10:00:00Z"), "2013-01-01T10:17Z", "2013-01-01T14:30Z"),
@@ -234,3 +238,19 @@ def test_the_demo_prints_lines_and_not_how_they_are_spelled(monkeypatch: pytest.
     """Its texts have empty lines, which were printed as a backslash and an n."""
     monkeypatch.setattr("jobs.commands.demo.run", lambda _, say: say("\nPart one\nand \x1b two"))
     assert invoke(["demo"]).stdout == "\nPart one\nand \\x1b two\n"
+
+
+def test_what_recurs_in_the_year_comes_as_clocks_on_the_wall_call_for_and_a_wrong_hour_is_found(tmp_path: Path) -> None:
+    """Over a change of clocks, played without Spark; the check can fail."""
+    stages = Stages(str(tmp_path / "year"), Settings(horizon_ms=LONGEST_HORIZON_MS))
+    briefing.begin(stages.root)
+    first = datetime(2013, 3, 7, tzinfo=UTC)
+    stages.instant = int(first.timestamp() * 1_000)
+    for _ in range(6):
+        stages.work()
+        stages.instant += DAY_MS
+    stages.work()
+    last = first + timedelta(days=6)
+    found = briefing.recurred(stages.root, first, last)
+    assert (found.briefings, found.notices, found.wrong) == (4, 6, 0)
+    assert briefing.recurred(stages.root, first, last + timedelta(days=1)).wrong > 0
