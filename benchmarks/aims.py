@@ -361,6 +361,7 @@ _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "beside": aims_page.beside_job,
     "forecast": aims_control.foretold,
     "recurring": aims_control.recurring,
+    "windows": aims_control.windows,
     "space": aims_control.freed,
     "cluster": _cluster,
     "kafka": _kafka,

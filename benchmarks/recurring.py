@@ -4,7 +4,8 @@
 
 Each schedule is an expression of cron with so many times a day, in one of eight zones. `core` is the occurrences alone;
 `plan` is the first step of the planner: it reads and checks all definitions, and appends the rows; `start` is what a
-start of the planner has to read again.
+start of the planner has to read again. `append` is the baseline: as many rows that are made already, appended to
+another warehouse in commits of the same size.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import pyarrow as pa
 
 from benchmarks.support.machine import describe
 from benchmarks.support.report import tell
@@ -30,6 +33,7 @@ from state.units import Ms
 
 _START_MS = 1_772_884_800_500
 """On 7 March 2026: the day after it clocks of New York go forward."""
+_COMMIT = 100_000
 _ZONES = (
     *("UTC", "America/New_York", "Europe/Rome", "Asia/Tokyo", "Australia/Lord_Howe", "Africa/Casablanca"),
     *("America/Sao_Paulo", "Asia/Kathmandu"),
@@ -79,6 +83,16 @@ def rows(schedules: int, times: int) -> Iterator[dict[str, Any]]:
         planned = query("SELECT COUNT(*) AS n FROM t", t=open_table(root, INBOX))[0]["n"]
         yield {"what": "plan", "schedules": schedules, "rows": planned, **figures}
         yield {"what": "start", "schedules": schedules, **_timed(Planner(Warehouse(root), _now).start)}
+        made_already = open_table(root, INBOX).to_pyarrow_table()
+        figures = _timed(lambda: _appended(made_already, f"{folder}/other"))
+        yield {"what": "append", "schedules": schedules, "rows": planned, **figures}
+
+
+def _appended(rows: pa.Table, root: str) -> None:
+    """Append rows to another warehouse, in commits of the size that the planner makes."""
+    create_all(root)
+    for first in range(0, rows.num_rows, _COMMIT):
+        append(root, INBOX, rows.slice(first, _COMMIT))
 
 
 def _now() -> int:

@@ -12,6 +12,7 @@ ask for due times that are spread over ten minutes; one whose messages are due a
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -176,8 +177,8 @@ def shown(row: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Print machine and figures."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print machine and figures; give the exit status."""
     parser = argparse.ArgumentParser(description="What windows of topics cost ingest, and how even they are.")
     parser.add_argument("--messages", type=int, default=MESSAGES_SENT, help="so many are sent")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="so many times each case is measured")
@@ -185,7 +186,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     machine = describe("deltalake", "pyarrow", "numpy")
     tell(machine, measured(options.messages, options.rounds), shown, as_json=options.json)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
