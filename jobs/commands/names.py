@@ -12,7 +12,7 @@ from pipeline.config.errors import NoWarehouse, PipelineError
 from pipeline.config.printed import printable
 from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.subscriptions.incarnations import Name
-from pipeline.subscriptions.policies import topic_of
+from pipeline.subscriptions.topicnames import topic_of
 from schemas import INBOX, MESSAGES, SUBSCRIPTIONS
 
 _VERY_NEAR = 0.8

@@ -38,7 +38,7 @@ from pipeline.delta.deltars import instant as sql_time
 from pipeline.delta.deltars import open_table, quoted
 from pipeline.insight.overview import Overview, OverviewFollower
 from pipeline.storage.arrays import python_rows
-from pipeline.subscriptions.policies import topic_of
+from pipeline.subscriptions.topicnames import topic_of
 from schemas import SUBSCRIPTIONS
 from state.units import Ms
 

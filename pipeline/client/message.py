@@ -13,9 +13,8 @@ from pipeline.client.schema import BytesSchema, Schema
 from pipeline.config.errors import BadValue
 from pipeline.storage.arrays import IntArray
 from pipeline.storage.texts import MAX_NAME_BYTES
-from pipeline.subscriptions.policies import partition_of, topic_of
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY, whole_number
-from pipeline.subscriptions.topicnames import plain_topic
+from pipeline.subscriptions.topicnames import partition_of, plain_topic, topic_of
 from schemas import IDENTITY
 
 _LAYOUT, _BY_PRODUCER = struct.Struct(">BBiqqi"), struct.Struct(">qqHH")

@@ -17,7 +17,8 @@ from typing import Any
 from pipeline.config.errors import BadValue
 from pipeline.subscriptions.calendars import Calendars
 from pipeline.subscriptions.incarnations import Name, Sought, Subscription
-from pipeline.subscriptions.policies import Policies, TopicPolicies, topic_of
+from pipeline.subscriptions.policies import Policies, TopicPolicies
+from pipeline.subscriptions.topicnames import topic_of
 from pipeline.subscriptions.windows import OpenHours, TopicWindow
 from state import SubscriptionType
 from state.buckets import MAX_TICK

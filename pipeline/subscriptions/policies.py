@@ -8,7 +8,6 @@ A topic asks for bounds of the delays of its messages, at ingest, and says how l
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -269,21 +268,6 @@ class Policies(PolicyTable):
 
 
 _SHAPING = [(row.name, row.default) for row in Policies.rows.values() if row.shapes]
-
-
-_PARTITION = re.compile(r"-partition-([0-9]{1,9})\Z")
-"""What the names of partitions end with; a longer number is no partition's."""
-
-
-def partition_of(topic: str) -> int:
-    """The number of a partition, from its name (`orders-partition-3`); -1 when it is none."""
-    found = _PARTITION.search(topic)
-    return int(found[1]) if found else -1
-
-
-def topic_of(name: str) -> str:
-    """The topic that a partition belongs to; of a topic its name."""
-    return _PARTITION.sub("", name)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,14 @@ another tenant or namespace, and `non-persistent://public/default/orders`, too.
 
 from __future__ import annotations
 
+import re
+
 from pipeline.config.errors import check_kind
 
 _DEFAULT = "public/default/"
 _PERSISTENT, _NON_PERSISTENT = "persistent://", "non-persistent://"
+_PARTITION = re.compile(r"-partition-([0-9]{1,9})\Z")
+"""What the names of partitions end with; a longer number is no partition's."""
 
 
 def plain_topic(name: str) -> str:
@@ -46,3 +50,14 @@ def spellings(topic: str) -> tuple[str, ...]:
 def is_non_persistent(topic: str) -> bool:
     """Whether its name says that a broker keeps its messages in memory only. Here they are kept like all others."""
     return topic.startswith(_NON_PERSISTENT)
+
+
+def partition_of(topic: str) -> int:
+    """The number of a partition, from its name (`orders-partition-3`); -1 when it is none."""
+    found = _PARTITION.search(topic)
+    return int(found[1]) if found else -1
+
+
+def topic_of(name: str) -> str:
+    """The topic that a partition belongs to; of a topic its name."""
+    return _PARTITION.sub("", name)

@@ -20,7 +20,8 @@ from pipeline.client.consuming.topicconsumer import TopicConsumer
 from pipeline.client.exceptions import ConsumerBusy, Timeout
 from pipeline.client.tables.job import JobHint
 from pipeline.config.paths import place_of
-from pipeline.subscriptions.policies import Policies, partition_of
+from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.topicnames import partition_of
 
 _ENGINES = weakref.WeakValueDictionary[tuple[int, str], Engine]()
 """Those that turn are held by their threads."""

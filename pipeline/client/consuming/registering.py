@@ -39,8 +39,8 @@ from pipeline.client.subscribing.subscriptions import (
 )
 from pipeline.config.errors import AlreadySubscribed, BadValue
 from pipeline.delta.deltars import open_table, quoted
-from pipeline.subscriptions.policies import Policies, topic_of
-from pipeline.subscriptions.topicnames import plain_topic
+from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.topicnames import plain_topic, topic_of
 from schemas import SUBSCRIPTIONS
 from state import OutOfRange
 

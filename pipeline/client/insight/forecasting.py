@@ -21,7 +21,8 @@ from pipeline.config.spelling import iso_text, range_text
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import GuardStates
 from pipeline.subscriptions.incarnations import Name
-from pipeline.subscriptions.policies import Policies, partition_of, topic_of
+from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.topicnames import partition_of, topic_of
 
 DAY_MS, LONGEST_MS, LATE_THAN_MS = 86_400_000, 366 * 86_400_000, 5_000
 TURNED = JobClock(look_ms=1_000, lookahead_ms=0, precision_ms=1)

@@ -10,7 +10,7 @@ from pipeline.client.insight.pending import Backlog, first_due, pending
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.client.subscribing.topics import partition_counts
 from pipeline.delta.deltars import open_table, query
-from pipeline.subscriptions.policies import topic_of
+from pipeline.subscriptions.topicnames import topic_of
 from schemas import MESSAGES
 
 _COUNTS = "SELECT topic, COUNT(*) AS n FROM messages GROUP BY topic"

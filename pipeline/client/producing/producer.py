@@ -29,8 +29,8 @@ from pipeline.client.producing.queue import Queue
 from pipeline.client.producing.rows import Content, Done, MessageRouter, Sender, as_received
 from pipeline.client.schema import Schema
 from pipeline.config.errors import BadValue, check_text
-from pipeline.subscriptions.policies import topic_of
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
+from pipeline.subscriptions.topicnames import topic_of
 from state.buckets import MAX_TIME
 
 if TYPE_CHECKING:

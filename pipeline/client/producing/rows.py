@@ -17,7 +17,7 @@ from pipeline.client.producing.inbox import drawn_name
 from pipeline.client.producing.limits import check_name
 from pipeline.client.schema import BytesSchema
 from pipeline.delta.deltars import arrow_schema
-from pipeline.subscriptions.policies import partition_of
+from pipeline.subscriptions.topicnames import partition_of
 from schemas import INBOX
 
 Done = Callable[[Exception | None, MessageId | None], None]

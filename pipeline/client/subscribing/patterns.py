@@ -21,8 +21,14 @@ from pipeline.client.tables.tail import Actions, Follower
 from pipeline.delta.deltars import arrow_of, open_table, path_of, quoted
 from pipeline.delta.logs.entries import appended, newest
 from pipeline.storage.files import Files
-from pipeline.subscriptions.policies import topic_of
-from pipeline.subscriptions.topicnames import full_name, is_non_persistent, plain_topic, spelled_like, spellings
+from pipeline.subscriptions.topicnames import (
+    full_name,
+    is_non_persistent,
+    plain_topic,
+    spelled_like,
+    spellings,
+    topic_of,
+)
 from schemas import MESSAGES, SUBSCRIPTIONS
 
 _SENT = "SELECT DISTINCT topic FROM messages"

@@ -29,8 +29,8 @@ from pipeline.subscriptions.destination import same_topic
 from pipeline.subscriptions.guards import Guard
 from pipeline.subscriptions.incarnations import Name, Sought, wrong_names
 from pipeline.subscriptions.lines import Registered, RegistryLine
-from pipeline.subscriptions.policies import Policies, topic_of
-from pipeline.subscriptions.topicnames import plain_topic
+from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.topicnames import plain_topic, topic_of
 from schemas import DELIVERIES, REDELIVERY, SUBSCRIPTIONS
 from state import tick_bits
 

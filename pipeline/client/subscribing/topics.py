@@ -17,8 +17,7 @@ from pipeline.client.subscribing.lines import PARTITIONS, replace_lines, topic_r
 from pipeline.client.subscribing.subscriptions import Subscription, active, register, subscribe_all
 from pipeline.config.errors import BadValue, check_count
 from pipeline.delta.deltars import open_table, query, quoted
-from pipeline.subscriptions.policies import partition_of, topic_of
-from pipeline.subscriptions.topicnames import plain_topic
+from pipeline.subscriptions.topicnames import partition_of, plain_topic, topic_of
 from schemas import MESSAGES, SUBSCRIPTIONS
 
 MOST_PARTITIONS = 10_000

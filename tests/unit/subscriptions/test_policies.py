@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from pipeline.config.errors import BadValue
-from pipeline.subscriptions.policies import Policies, TopicPolicies, partition_of, topic_of
+from pipeline.subscriptions.policies import Policies, TopicPolicies
 from pipeline.subscriptions.policytable import PolicyTable
+from pipeline.subscriptions.topicnames import partition_of, topic_of
 
 EVERY = {
     "ack": "true",
