@@ -362,6 +362,7 @@ _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "forecast": aims_control.foretold,
     "recurring": aims_control.recurring,
     "windows": aims_control.windows,
+    "keys": aims_control.keys,
     "space": aims_control.freed,
     "cluster": _cluster,
     "kafka": _kafka,

@@ -18,6 +18,8 @@ _PLANNED_S, _SCHEDULES = 60, 100_000
 _UNEVEN, _COSTS = 0.05, 1.05
 """By how much a second of an opening may differ from the mean, and what a window may cost ingest."""
 """A million occurrences planned, and how many schedules that is for."""
+_KEYS_MB, _KEYS_FOUND, _TAKEN, _KEYS_BESIDE, _EXTENDED_MS = 250, 500_000, 100_000, 1.02, 300_000
+"""Of keys: memory of ten million, look-ups and messages a second, what they cost other topics, and the longest wait."""
 _LOOKS = ("dry run", "dry run by key", "dry run of shift", "cancel by key")
 _COMMANDS = ("cancel", "undo", "shift", "undo of shift")
 _INDEXED = "put in the index"
@@ -151,3 +153,23 @@ def recurring(result: Row) -> Iterator[Line]:
     plain = next(each for each in result["rows"] if each["what"] == "append")
     beside = f"appended alone: {plain['cpu_s'] * MILLION / plain['rows']:.1f} s"
     yield Line("recurring", "a million occurrences planned", f"<= {_PLANNED_S} s of a core", ours, judged, beside)
+
+
+def keys(result: Row) -> Iterator[Line]:
+    """One message of a key waits. Memory is judged when ten million wait."""
+    head, *batches, last = result["rows"]
+    is_full = head["waiting"] >= 10 * MILLION
+    kept, looks = head["bytes"] / MILLION, head["looked_up_a_second"]
+    name, what = "keys", f"{kept:.0f} MB for {head['waiting'] / MILLION:g} M"
+    yield Line(name, "memory", f"<= {_KEYS_MB} MB for 10 M", what, kept <= _KEYS_MB if is_full else None)
+    yield Line(name, "looked up", f">= {_KEYS_FOUND:,}/s", f"{looks:,}/s", looks >= _KEYS_FOUND)
+    plain, other, unique = batches
+    rate, waits = unique["a_second"], unique["pending"] * 2 == plain["pending"] + unique["messages"]
+    beside = f"no policy: {plain['a_second']:,}/s"
+    yield Line(name, "ingest, half replace", f">= {_TAKEN:,}/s", f"{rate:,}/s", rate >= _TAKEN and waits, beside)
+    wall, cpu = other["by_usual"]
+    aim = f"<= {_KEYS_BESIDE} of no policy"
+    yield Line(name, "another topic has the policy", aim, f"{cpu} of processors, {wall} of time", cpu <= _KEYS_BESIDE)
+    came, apart = last["came"], last["apart_ms"]
+    met = apart == [_EXTENDED_MS] and not last["late_ms"]
+    yield Line(name, "a key each second for an hour", "comes each 300 s", f"{came} times, {apart} ms apart", met)

@@ -28,7 +28,7 @@ from benchmarks.support.contenders import BASELINES, Contender, Index, NestedBit
 from benchmarks.support.machine import describe, resident_bytes
 from benchmarks.support.report import machine_line
 from benchmarks.support.words import check_only
-from pipeline.subscriptions.policies import EXACT, PROPORTIONAL
+from pipeline.subscriptions.topicpolicies import EXACT, PROPORTIONAL
 from state.buckets import IntArray, proportional_deliver_at
 
 FILE = WORKLOADS / "index.toml"

@@ -17,8 +17,9 @@ from jobs.terminal import echo, tell
 from pipeline.client.subscribing.policysetting import set_policy as set_some
 from pipeline.client.subscribing.subscriptions import unsubscribe as end
 from pipeline.config.printed import printable
-from pipeline.subscriptions.policies import Policies, TopicPolicies
+from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.topicnames import plain_topic
+from pipeline.subscriptions.topicpolicies import TopicPolicies
 
 if TYPE_CHECKING:
     from pipeline.client.subscribing.seeking import Where

@@ -37,6 +37,7 @@ from schemas.tables import (
     SUPPRESSED,
     TABLES,
 )
+from schemas.uniqueness import DUPLICATE_PENDING, OLDER, REPLACED, WAS_REPLACED
 
 __all__ = [
     "CALENDARS",
@@ -48,6 +49,7 @@ __all__ = [
     "CURSOR_HEAD",
     "CURSOR_LEASES",
     "DELIVERIES",
+    "DUPLICATE_PENDING",
     "EXPIRED",
     "GUARDED",
     "HELD",
@@ -59,6 +61,7 @@ __all__ = [
     "MESSAGES",
     "MESSAGE_MISSING",
     "NEVER_COMES",
+    "OLDER",
     "PUBLICATIONS",
     "REDELIVERY",
     "REFUSED_BY_BROKER",
@@ -67,6 +70,7 @@ __all__ = [
     "REJECTED_INGEST",
     "REJECTED_SCHEDULE",
     "REJECTED_SETTLE",
+    "REPLACED",
     "RESCHEDULED",
     "ROUND",
     "SCHEDULES",
@@ -74,5 +78,6 @@ __all__ = [
     "SUBSCRIPTIONS",
     "SUPPRESSED",
     "TABLES",
+    "WAS_REPLACED",
     "Table",
 ]

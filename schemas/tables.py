@@ -8,6 +8,7 @@ from schemas import forgetting
 from schemas.columns import BYTES, FLAG, LONG, TEXT, TEXT_MAP, TIME, Columns, listed
 from schemas.contract import Table
 from schemas.recurring import CALENDARS, SCHEDULES
+from schemas.uniqueness import OLDER, REPLACED, WAS_REPLACED
 
 LISTENER = Columns.of(("name", TEXT), ("life", LONG), ("tick_ms", LONG), optional=("name", "life", "tick_ms"))
 """Whom a row of `segments` is for: a subscription, in which of its lives (1 is the first), with its tick in ms."""
@@ -70,12 +71,13 @@ MESSAGES = Table(
         ("deliver_at", TIME),
         ("due_time", TIME),
         ("put_off_from", TIME),
+        ("latest_due", TIME),
         ("parked", FLAG),
         ("batch_id", LONG),
         ("producer_name", TEXT),
         ("sequence_id", LONG),
         ("payload", BYTES),
-        optional=("message_key", "properties", "deliver_at", "put_off_from", *IDENTITY, "payload"),
+        optional=("message_key", "properties", "deliver_at", "put_off_from", "latest_due", *IDENTITY, "payload"),
     ),
     writer="ingest",
     properties=forgetting.A_DAY,
@@ -197,7 +199,8 @@ REJECTED_INGEST = Table(
         ("rejected_at", TIME),
         ("batch_id", LONG),
         *((each.name, each.kind) for each in INBOX.columns.fields),
-        optional=tuple(INBOX.columns.names),
+        *((name, LONG) for name in OLDER),
+        optional=(*INBOX.columns.names, *OLDER),
     ),
     writer="ingest",
 )
@@ -246,7 +249,7 @@ CANCELLED, RESCHEDULED, EXPIRED, SUPPRESSED = "cancelled", "rescheduled", "expir
 """Reasons in `rejected_dispatch` of what dispatch left out: a command withdrew the position, or gave it another due
 time, so that it comes in a later round, whose `cause` is the same word; or it was not handed over within the `ttl_ms`
 of its subscription, or did not meet its guard."""
-NEVER_COMES = (CANCELLED, EXPIRED, SUPPRESSED)
+NEVER_COMES = (CANCELLED, EXPIRED, SUPPRESSED, WAS_REPLACED)
 """The reasons of what has a message, and comes to nobody in any round."""
 LEFT_OUT = (RESCHEDULED, *NEVER_COMES)
 """The reasons of all that has a message."""
@@ -381,7 +384,7 @@ REJECTED_SETTLE = Table(
 TABLES = (
     *(INBOX, SUBSCRIPTIONS, MESSAGES, SEGMENTS, REDELIVERY, DELIVERIES, PUBLICATIONS, REJECTED_INGEST),
     *(REJECTED_SCHEDULE, REJECTED_DISPATCH, CONSUMER_EVENTS, CURSORS, CLOSED, REJECTED_SETTLE, COMMANDS, HELD),
-    *(SCHEDULES, CALENDARS),
+    *(SCHEDULES, CALENDARS, REPLACED),
 )
 REJECTED = (REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH, REJECTED_SETTLE)
 """What each stage refuses, in the order of the stages."""

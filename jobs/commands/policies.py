@@ -10,8 +10,9 @@ import typer
 from jobs.commands.durations import BadText, duration_ms
 from pipeline.config.spelling import spell
 from pipeline.subscriptions.guards import tables_of, text_of
-from pipeline.subscriptions.policies import Policies, TopicPolicies
+from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.policytable import PolicyTable, Row
+from pipeline.subscriptions.topicpolicies import TopicPolicies
 
 if TYPE_CHECKING:
     from pipeline.client.subscribing.policysetting import Held

@@ -25,7 +25,7 @@ from pipeline.config.settings import Settings
 from pipeline.config.spelling import spell
 from pipeline.storage.files import Files
 from pipeline.subscriptions.limits import limits_of
-from pipeline.subscriptions.policies import TopicPolicies
+from pipeline.subscriptions.topicpolicies import TopicPolicies
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _NAMED = 3

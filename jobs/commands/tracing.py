@@ -17,12 +17,14 @@ _LEFT_OUT = {
     "rescheduled": "it comes at another time",
     "expired": "it was due too long ago",
     "suppressed": "its guard did not hold",
+    "replaced": "a newer message has its key",
 }
 _STATES = {
     "waits": "waits",
     "taken": "is taken for delivery",
     "held": "is held, since the subscription is paused or closed or has a rate or a guard",
     "cancelled": "is cancelled",
+    "replaced": "is replaced",
     "expired": "has expired: it could not be handed over in time",
     "suppressed": "is not delivered: it did not meet the guard",
     "left_out": "was left out",
@@ -71,10 +73,8 @@ def step_words(what: str, details: Mapping[str, Fact]) -> str:  # noqa: PLR0911 
     match what:
         case "sent":
             return "sent"
-        case "accepted":
-            return f"accepted at {details['position']}{_put_off(details)}"
-        case "refused":
-            return f"refused by ingest: {details['reason']}"
+        case "accepted" | "refused" | "replaced":
+            return _ingested(what, details)
         case "released":
             cause = str(details["cause"])
             return f"released ({_CAUSES.get(cause, cause)})"
@@ -108,6 +108,16 @@ def _put_off(details: Mapping[str, Fact]) -> str:
     return f", put off from {iso_text(before)} to the next opening" if isinstance(before, int) else ""
 
 
+def _ingested(what: str, details: Mapping[str, Fact]) -> str:
+    if what == "replaced":
+        return f"replaced by {details['by']}"
+    if what == "refused":
+        waits = f", since {details['waits']} waits" if "waits" in details else ""
+        return f"refused by ingest: {details['reason']}{waits}"
+    place = f", in the place of {details['replaces']}" if "replaces" in details else ""
+    return f"accepted at {details['position']}{_put_off(details)}{place}"
+
+
 def _said(what: str, details: Mapping[str, Fact]) -> str:
     by = f" by {printable(str(details['consumer']))}" if details.get("consumer") is not None else ""
     cause = f" ({details['cause']})" if details.get("cause") not in (None, "nack") else ""
@@ -127,7 +137,11 @@ def _commanded(what: str, details: Mapping[str, Fact]) -> str:
 
 def state_words(found: MessageState) -> str:
     """How a message stands with a subscription, for people."""
-    due = "" if found.due is None else f", {'was' if found.state == 'cancelled' else 'is'} due {iso_text(found.due)}"
+    due = (
+        ""
+        if found.due is None
+        else f", {'was' if found.state in ('cancelled', 'replaced') else 'is'} due {iso_text(found.due)}"
+    )
     again = f", redelivery {found.redelivery_count}" if found.redelivery_count else ""
     closed = found.closed_until
     state = _STATES[found.state] if closed is None else f"is held: the subscription is closed until {iso_text(closed)}"

@@ -75,6 +75,7 @@ from pipeline.client.subscribing.subscriptions import Subscription, set_policies
 from pipeline.client.subscribing.topics import create_partitioned_topic
 from pipeline.client.tables.deliveries import Deliveries, Delivery
 from pipeline.subscriptions.calendars import CalendarDay, Calendars
-from pipeline.subscriptions.policies import Policies, TopicPolicies
+from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.schedules import Schedule
+from pipeline.subscriptions.topicpolicies import TopicPolicies
 from state import DelaylineError

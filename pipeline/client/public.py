@@ -117,7 +117,8 @@ __all__ = [
 
 _HOMES = {
     "..subscriptions.calendars": "CalendarDay Calendars",
-    "..subscriptions.policies": "Policies TopicPolicies",
+    "..subscriptions.policies": "Policies",
+    "..subscriptions.topicpolicies": "TopicPolicies",
     "..subscriptions.schedules": "Schedule",
     ".choices": (
         "BatchingType CompressionType ConsumerBatchReceivePolicy ConsumerDeadLetterPolicy "

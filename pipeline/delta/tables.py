@@ -32,6 +32,7 @@ from schemas import (
     IDENTITY,
     INBOX,
     MESSAGES,
+    OLDER,
     PUBLICATIONS,
     REDELIVERY,
     REJECTED_DISPATCH,
@@ -47,8 +48,10 @@ _GROWN = (
     *(REJECTED_INGEST, REJECTED_DISPATCH, COMMANDS, SCHEDULES),
 )
 """Tables whose contracts have got optional columns since the first warehouses were made."""
-_LATER = {table.name: IDENTITY for table in (INBOX, REJECTED_INGEST)} | {
-    MESSAGES.name: (*IDENTITY, "put_off_from"),
+_LATER = {
+    INBOX.name: IDENTITY,
+    REJECTED_INGEST.name: (*IDENTITY, *OLDER),
+    MESSAGES.name: (*IDENTITY, "put_off_from", "latest_due"),
     SCHEDULES.name: ("calendar",),
 }
 """The columns that some of them have got; of the others it is all optional ones. A column that was there from the start

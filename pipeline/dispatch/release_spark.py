@@ -159,6 +159,11 @@ def of_names(redelivery: DataFrame, names: Iterable[Name]) -> tuple[pa.Table, Da
     return own.cast(arrow_schema(REDELIVERY.columns)), redelivery.join(named, keys, "left_anti").select(*columns)
 
 
+def ledgers(redelivery: DataFrame) -> list[int]:
+    """The ledgers of which runs are. A job."""
+    return [row["ledger_id"] for row in redelivery.select("ledger_id").distinct().collect()]
+
+
 def split_withdrawn(redelivery: DataFrame, withdrawn: pa.Table) -> tuple[DataFrame, DataFrame]:
     """Runs less what is withdrawn, and what is, position by position; runs of other ledgers stay as they are.
 

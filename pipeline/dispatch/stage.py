@@ -65,7 +65,7 @@ from pipeline.subscriptions.lines import NO_POLICIES, Topics
 from pipeline.subscriptions.markers import PresentIncarnations
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.registry import Registry
-from schemas import DELIVERIES, EXPIRED, HELD, REDELIVERY, REJECTED_DISPATCH, SUPPRESSED
+from schemas import DELIVERIES, EXPIRED, HELD, REDELIVERY, REJECTED_DISPATCH, SUPPRESSED, WAS_REPLACED
 from state.units import EPOCH, Ms, Us, ms
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class Dispatch:
         self._pacing.follow(shapings, waiting, now, failing)
         allowed = allowances(shapings, waiting, present, most, self._pacing, now, self._ahead, failing)
         allowed = within_hours(allowed, registered.hours, now)
-        withdrawn, order = self._withdrawn.look(), priorities_of(shapings)
+        withdrawn, order = self._withdrawn.look(present), priorities_of(shapings)
         decided = allowed, shapings, registry, order, registered.topics
         return BatchInputs(present, Closed(self._closed), withdrawn, *decided)
 
@@ -337,7 +337,8 @@ class Dispatch:
             runs = runs.unionByName(self._warehouse.spark.createDataFrame(left)) if left.num_rows else runs
             gone += [release_spark.positions(self._warehouse.spark.createDataFrame(out))] if out.num_rows else []
         if inputs.withdrawn:
-            runs, withdrawn = release_spark.split_withdrawn(runs, inputs.withdrawn.rows())
+            ledgers = release_spark.ledgers(runs) if WAS_REPLACED in inputs.withdrawn.others else None
+            runs, withdrawn = release_spark.split_withdrawn(runs, inputs.withdrawn.rows(ledgers))
             gone.append(withdrawn)
         rows = [release_spark.withdrawn_rows(each, batch_id) for each in gone]
         left_out = reduce(pyspark.sql.DataFrame.unionByName, rows) if rows else None
@@ -360,8 +361,7 @@ class Dispatch:
         left, gone = inputs.withdrawn.split_withdrawn(runs)
         is_undecided = pc.equal(gone.column("reason"), UNDECIDED)
         before, gone = gone.filter(is_undecided), gone.filter(pc.invert(is_undecided))
-        released = ms(Us(int(longs(left, "released_at").max(initial=0))))
-        now = self._now(batch_id, released)
+        now = self._now(batch_id, ms(Us(int(longs(left, "released_at").max(initial=0)))))
         left, late = expiry.split_expired(left, expired_until(inputs.shapings, now), look_up, inputs.topics)
         guarded = {name: each for name, each in inputs.shapings.items() if each.guard is not None}
         left, unmet, undecided, postponed = self._guards.split_by_guard(left, guarded, inputs.registry, look_up, now)

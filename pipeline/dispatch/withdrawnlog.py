@@ -1,6 +1,12 @@
-"""What commands withdraw, as dispatch follows it: it looks at `commands` once for each batch (decision 0057)."""
+"""What commands withdraw, and newer messages replace, as dispatch follows it.
+
+It looks at `commands` and `replaced` once for each batch (decisions 0057, 0145).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -14,20 +20,31 @@ from pipeline.dispatch.release import taken_apart
 from pipeline.storage.arrays import arrow_schema, completed
 from pipeline.subscriptions.commandlog import CommandLog
 from pipeline.subscriptions.commands import withdrawals
-from schemas import REJECTED_DISPATCH
-from state.withdrawals import Withdrawals
+from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.replacedlog import ReplacedLog
+from pipeline.subscriptions.replacedrows import of_lives
+from schemas import REJECTED_DISPATCH, WAS_REPLACED
+from state.retry import MAX_ROUND
+from state.withdrawals import Span, Withdrawals
+
+NOBODY: Mapping[Name, int] = {}
+"""No life of any subscription."""
 
 
 class WithdrawnLog:
-    """What `commands` withdraw, followed from the first question on."""
+    """What `commands` withdraw, and what newer messages replaced, followed from the first question on."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._log, self._said, self._known = CommandLog(warehouse), Withdrawals(), Withdrawn()
+        self._replaced = ReplacedLog(warehouse)
 
-    def look(self) -> Withdrawn:
-        """What is withdrawn as of the newest version. While nobody commanded anything, that is a look at the log.
+    def look(self, lives: Mapping[Name, int] = NOBODY) -> Withdrawn:
+        """What is withdrawn as of the newest versions. While nothing is, that is a look at two logs.
 
         Of rows that came since the last time the cost is that of these rows: there may be millions of older ones.
+
+        Args:
+            lives: the present life of each subscription: a message is replaced for all of them.
         """
         seen = self._log.look()
         if seen.version != self._known.version:
@@ -36,7 +53,10 @@ class WithdrawnLog:
             if seen.rows.num_rows:
                 self._said.follow(withdrawals(seen.rows))
             self._known = Withdrawn(seen.version, self._said.left_out())
-        return self._known
+        parts = of_lives(self._replaced.look(), lives)
+        # All of its rounds, whatever gave it another due time.
+        spans = {Span(of, 0, MAX_ROUND + 1, moved=False): positions for of, positions in parts.items()}
+        return replace(self._known, others={WAS_REPLACED: spans}) if spans else self._known
 
 
 def said(warehouse: Warehouse, owner: str, batch: int, after: Offset) -> Withdrawn:

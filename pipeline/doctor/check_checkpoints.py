@@ -11,7 +11,7 @@ from pipeline.doctor.look import Finding, Look, error, rows_of
 from pipeline.doctor.stages import Standing
 
 _TABLES = {
-    INGEST: (schemas.MESSAGES, schemas.REJECTED_INGEST, schemas.SEGMENTS),
+    INGEST: (schemas.MESSAGES, schemas.REPLACED, schemas.REJECTED_INGEST, schemas.SEGMENTS),
     SCHEDULE: (schemas.REDELIVERY, schemas.REJECTED_SCHEDULE),
     DISPATCH: (schemas.REJECTED_DISPATCH, schemas.DELIVERIES, schemas.PUBLICATIONS),
 }

@@ -7,6 +7,7 @@ from pipeline.doctor.check_checkpoints import checkpoints
 from pipeline.doctor.check_commands import commanded
 from pipeline.doctor.check_dispatch import delivered, prepared
 from pipeline.doctor.check_ingest import accounted
+from pipeline.doctor.check_keys import replaced
 from pipeline.doctor.check_recurring import recurring, zone_rules
 from pipeline.doctor.check_schedule import released
 from pipeline.doctor.check_settle import opened, settled
@@ -23,6 +24,7 @@ CHECKS: Mapping[str, Check] = {
     "settled": settled,
     "opened": opened,
     "commands": commanded,
+    "keys": replaced,
     "checkpoints": checkpoints,
     "prepared": prepared,
     "clock": clock,

@@ -202,7 +202,7 @@ def rows_of(file: Mapping[str, Any]) -> int | None:
 _ORDER = (
     *(schemas.REJECTED_SETTLE, schemas.CURSORS, schemas.CLOSED, schemas.CONSUMER_EVENTS),
     *(schemas.HELD, schemas.PUBLICATIONS, schemas.DELIVERIES, schemas.REJECTED_DISPATCH),
-    *(schemas.REDELIVERY, schemas.REJECTED_SCHEDULE, schemas.SEGMENTS, schemas.MESSAGES),
+    *(schemas.REDELIVERY, schemas.REJECTED_SCHEDULE, schemas.SEGMENTS, schemas.REPLACED, schemas.MESSAGES),
     *(schemas.REJECTED_INGEST, schemas.INBOX, schemas.SUBSCRIPTIONS, schemas.COMMANDS, schemas.SCHEDULES),
     schemas.CALENDARS,
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, groupby
 from operator import itemgetter
 
@@ -22,13 +23,25 @@ from pipeline.ingest.core.rules import (
     message_columns,
     recipients,
     unknown_zones,
+    with_duplicates,
 )
 from pipeline.ingest.core.terms import Counts, Terms
+from pipeline.ingest.core.uniqueness import (
+    ASKED,
+    KEY,
+    NO_KEYS,
+    Decide,
+    EndedBatch,
+    UniqueBatch,
+    key_name,
+    key_names,
+    unique_rows,
+)
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.storage.gather import Gathered, Texts, cuts
 from pipeline.storage.parquet import row_groups, size_of
 from pipeline.storage.texts import refused_texts
-from schemas import INBOX, MESSAGES
+from schemas import INBOX, MESSAGES, OLDER
 from state.units import us
 
 INBOX_ROWS = arrow_schema(INBOX.columns)
@@ -78,11 +91,20 @@ class LocalBatch:
     refused: pa.Table
     texts: Texts
     counts: Counts
+    unique: UniqueBatch = NO_KEYS
 
     @classmethod
-    def of(cls, inbox: Gathered, terms: Terms) -> "LocalBatch":
-        """Look at rows of the inbox, in the order in which they arrived."""
-        classified = classify(numbered(inbox, terms), terms)
+    def of(cls, inbox: Gathered, terms: Terms, decide: Decide | None = None) -> "LocalBatch":
+        """Look at rows of the inbox, in the order in which they arrived; `decide` is asked where keys may meet."""
+        rows = numbered(inbox, terms)
+        classified = classify(rows, terms)
+        unique = NO_KEYS if decide is None else _unique(classified, inbox.texts, terms, decide)
+        if unique.parts:
+            made = unique.columns(rows.num_rows)
+            again = rows if unique.is_bound else classified
+            for name, column in made.items():
+                again = again.append_column(name, column)
+            classified = classify(again, terms) if unique.is_bound else with_duplicates(again)
         good = pc.is_null(classified.column("reason"))
         accepted, refused = classified.filter(good), classified.filter(pc.invert(good))
         due = longs(accepted, "due_ms")
@@ -90,11 +112,24 @@ class LocalBatch:
         reasons = {row["values"]: row["counts"] for row in pc.value_counts(refused.column("reason")).to_pylist()}
         zones = int(pc.sum(unknown_zones(accepted, terms)).as_py() or 0)
         counts = Counts(accepted.num_rows, reasons, segments, int((due < terms.express).sum()), zones)
-        return cls(terms, accepted, refused, inbox.texts, counts)
+        return cls(terms, accepted, refused, inbox.texts, counts, unique)
+
+    @cached_property
+    def _order(self) -> IntArray:
+        """The accepted rows in the order of their positions."""
+        return in_order(self.accepted)
+
+    @cached_property
+    def ended(self) -> EndedBatch:
+        """What it comes to for those whose keys meet."""
+        rows, count = longs(self.accepted, ROW), self.accepted.num_rows + self.refused.num_rows
+        places, due = np.full(count, -1), np.full(count, -1)
+        places[rows[self._order]], due[rows] = np.arange(len(rows)), longs(self.accepted, "due_ms")
+        return self.unique.ended(due.__getitem__, places.__getitem__, self.terms)
 
     def messages(self, settings: Settings) -> Iterator[pa.Table]:
         """Rows of `messages`, in pieces that shall be files: dense in the order of `rules.in_order`."""
-        rows, first = self.accepted.take(pa.array(in_order(self.accepted))), 0
+        rows, first = self.accepted.take(pa.array(self._order)), 0
         for piece in self._pieces(rows, settings.share(rows.num_rows)):
             made, names = message_columns(piece, first, self.terms), MESSAGES.columns.names
             columns = [made[name] if name in made else piece.column(name) for name in names]
@@ -105,10 +140,22 @@ class LocalBatch:
         """Rows of `rejected_ingest`, in pieces that shall be files; `more` rows have a reason already."""
         most = max(1, self.refused.num_rows)
         instant = pa.scalar(us(self.terms.now), pa.timestamp("us", "UTC"))
-        for piece in chain(self._pieces(self.refused, most), [more]):
+        refused = self.refused
+        for name, column in self._older().items():
+            refused = refused.append_column(name, column)
+            more = more.append_column(name, pa.nulls(more.num_rows, pa.int64()))
+        for piece in chain(self._pieces(refused, most), [more]):
             rows = refused_texts(piece.select(more.column_names))
             rows = rows.append_column("rejected_at", pa.repeat(instant, rows.num_rows))
             yield rows.append_column("batch_id", pa.repeat(self.terms.batch_id, rows.num_rows))
+
+    def _older(self) -> dict[str, pa.Array | pa.ChunkedArray]:
+        """For what refused rows wait."""
+        count = self.refused.num_rows
+        if not self.unique.parts:
+            return dict.fromkeys(OLDER, pa.nulls(count, pa.int64()))
+        found = self.ended.older(self.accepted.num_rows + count)
+        return {name: column.take(self.refused.column(ROW)) for name, column in found.items()}
 
     def _pieces(self, rows: pa.Table, most: int) -> Iterator[pa.Table]:
         """Rows with their texts, a piece at a time."""
@@ -127,6 +174,21 @@ def numbered(inbox: Gathered, terms: Terms) -> pa.Table:
         zones = _placed(inbox.texts.values(here, name), here, rows.num_rows)
         rows = rows.append_column(ZONE + name, zones.combine_chunks().dictionary_encode())
     return rows
+
+
+def _unique(classified: pa.Table, texts: Texts, terms: Terms, decide: Decide) -> UniqueBatch:
+    """What becomes of rows that nothing else refuses, where keys may meet."""
+    rows = classified.filter(pc.is_null(classified.column("reason"))).select(ASKED)
+    topics = unique_rows(rows, terms.topics)
+    if not topics:
+        return NO_KEYS
+    numbers = longs(rows, ROW)
+    for name in key_names(terms.topics):
+        own = [here for topic, here in topics.items() if key_name(terms.topics, topic) == name]
+        here = np.sort(np.concatenate([np.empty(0, np.int64), *own]))
+        found = texts.values(numbers[here], name) if name else texts.keys(numbers[here])
+        rows = rows.append_column(KEY + name, _placed(found, here, rows.num_rows))
+    return decide(rows, topics)
 
 
 def _placed(values: pa.ChunkedArray, places: IntArray, count: int) -> pa.ChunkedArray:

@@ -17,8 +17,8 @@ import pyarrow as pa
 from pipeline.config.lazyspark import F, pyspark, raised
 from pipeline.delta.checkpoints import Position
 from pipeline.delta.logs.change import Change
-from pipeline.delta.logs.entries import between, entry, within
-from pipeline.delta.reading.arrival import ARRIVAL, with_place
+from pipeline.delta.logs.entries import between, entry, uri_name, within
+from pipeline.delta.reading.arrival import ARRIVAL, file_commits, in_order_of_arrival, with_place
 from pipeline.delta.reading.strangers import LeftOut, broken, left_out, unfolding
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
@@ -97,6 +97,17 @@ class Changes:
             *(f"{self._path}/{file['path']}" for file in files)
         )
         return with_place(rows).withColumn("arrival_row", F.monotonically_increasing_id())
+
+
+def in_order_of_inbox(
+    warehouse: Warehouse, inbox: DataFrame, begin: Position, end: Position, changes: Iterable[Change]
+) -> DataFrame:
+    """The rows of a batch with their place of arrival, less those of versions that are no appends."""
+    commits = file_commits(warehouse.spark, warehouse.path(INBOX), begin, end)
+    without = [uri_name(file["path"]) for change in changes for file in change.added]
+    if without:
+        inbox = inbox.where(~F.col("arrival_file").isin(without))
+    return in_order_of_arrival(inbox, commits).select(*INBOX.columns.names, *ARRIVAL)
 
 
 def refused(changes: Iterable[Change], separated: Iterable[int], files: Iterable[LeftOut] = ()) -> pa.Table:

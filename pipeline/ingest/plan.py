@@ -47,6 +47,9 @@ class Plan:
         rules: the release of the rules of time zones, by which windows are found; empty: nobody noted it.
         marker: the last marker before the batch; -1: an earlier version of this project did not say it.
         calendars: version of `calendars` that windows follow; -1: no topic asks for one.
+        taken: what was due by then may have been with dispatch (ms), so that nothing replaces it; not before `now`.
+        refused: which rows are refused since a message with their key waits (`refused_text`); None: that is not decided
+            yet, or an earlier version of this project did not say it.
     """
 
     now: Ms
@@ -69,6 +72,8 @@ class Plan:
     rules: str = ""
     marker: int = -1
     calendars: int = -1
+    taken: int = 0
+    refused: str | None = None
 
     @property
     def span(self) -> Span:

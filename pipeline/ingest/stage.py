@@ -1,8 +1,8 @@
 """Ingest, batch by batch: the log first, then what the schedule reads.
 
-A batch commits up to three times: `messages`, `rejected_ingest`, `segments`. Every commit carries the batch's plan,
-that is all that decided its rows and is not in them. A repeated batch that finds a plan follows it, whatever the
-settings say now, and encodes positions from what `messages` holds.
+A batch commits up to five times: `messages`, `replaced`, `rejected_ingest`, `redelivery`, `segments`. Every commit
+carries the batch's plan, that is all that decided its rows and is not in them. A repeated batch that finds a plan
+follows it, whatever the settings say now, and encodes positions from what `messages` holds.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pipeline.config.timeline import timeline
 from pipeline.config.zones import RULES
 from pipeline.delta.checkpoints import Checkpoint, Log, Position, Progress
 from pipeline.delta.logs.change import Change
-from pipeline.delta.logs.entries import between, newest, rows_of, uri_name
+from pipeline.delta.logs.entries import between, newest, rows_of
 from pipeline.delta.logs.logstore import TableLog
-from pipeline.delta.reading.arrival import ARRIVAL, file_commits, in_order_of_arrival, with_place
+from pipeline.delta.reading.arrival import with_place
 from pipeline.delta.reading.messages import Bounds, MessageLog, about
 from pipeline.delta.reading.strangers import FilesBroken, LeftOut, places
 from pipeline.delta.tables import segment_ms
@@ -37,7 +37,7 @@ from pipeline.delta.writing.batchcommits import BatchCommits
 from pipeline.delta.writing.oncewriter import Rows, Sink
 from pipeline.ingest.accept_local import NO_ROWS, LocalBatch, local_inbox
 from pipeline.ingest.accept_spark import SparkBatch
-from pipeline.ingest.changes import Changes, refused
+from pipeline.ingest.changes import Changes, in_order_of_inbox, refused
 from pipeline.ingest.core.terms import Counts
 from pipeline.ingest.expressgate import ExpressGate
 from pipeline.ingest.inboxcolumns import check_columns
@@ -55,6 +55,7 @@ from pipeline.ingest.segments import (
     pieces,
     segment_rows,
 )
+from pipeline.ingest.uniquekeys import UniqueKeys, refused_text
 from pipeline.storage.gather import Gathered
 from pipeline.subscriptions.daysoff import DaysOff
 from pipeline.subscriptions.limits import Limits
@@ -63,11 +64,11 @@ from pipeline.subscriptions.markers import IngestMemory, Marker, Markers, marker
 from pipeline.subscriptions.registry import Registry, refusals
 from pipeline.worker.express import Express
 from pipeline.worker.unpack import RUN
-from schemas import INBOX, MESSAGES, REDELIVERY, REJECTED_INGEST, SEGMENTS
+from schemas import INBOX, MESSAGES, REDELIVERY, REJECTED_INGEST, REPLACED, SEGMENTS
 from state.units import Ms
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 Batch = LocalBatch | SparkBatch
 _OF_FILES = (FilesBroken, OSError, pa.ArrowException)
@@ -93,14 +94,14 @@ class Ingest:
         self._plain = head.protocol["minReaderVersion"] <= 1
         self._files, self._segment_ms = warehouse.files, segment_ms(warehouse)
         self._registry, self._log = Registry(warehouse), MessageLog(warehouse)
-        self._changes, tables = Changes(warehouse), (MESSAGES, REJECTED_INGEST, SEGMENTS)
+        self._changes, tables = Changes(warehouse), (MESSAGES, REPLACED, REJECTED_INGEST, SEGMENTS)
         self.sinks = {t.name: Sink(warehouse, t, INGEST, checkpoint.wrote) for t in tables}
         self.sinks[REDELIVERY.name] = Sink(warehouse, REDELIVERY, INGEST, after=self._unmarked())
         live = self._timeline.live
         schedule = Progress(Checkpoint(self._files, warehouse.checkpoint(SCHEDULE))) if live else None
         self._gate = ExpressGate(schedule, self.sinks, self._settings.express_ms or 0)
         self._memory: IngestMemory | None = None
-        self._markers = Markers(warehouse)
+        self._markers, self._unique = Markers(warehouse), UniqueKeys(warehouse, self._log, options)
         self._listening, self._days = Listening(self._registry, self._markers), DaysOff(warehouse)
         last = [sink.last for sink in self.sinks.values() if sink.last is not None]
         # What another checkpoint called now is in where this one begins.
@@ -123,6 +124,8 @@ class Ingest:
             with self._batch(session, plan, start, end, changes, batch_id, checked=noted is not None) as batch:
                 passed = refused((each for each in changes if each.version < end.version), plan.merged, plan.left)
                 self._take(batch, passed, plan, commits, again=noted is not None)
+                if batch.unique.parts:
+                    batch.ended.take_in()
 
         # Each turn leaves out files that the one before it has met.
         while True:
@@ -179,19 +182,21 @@ class Ingest:
             # A tick alone: there may be something to load.
             yield LocalBatch.of(NO_ROWS, terms)
             return
+        decide = self._unique.decide(plan, registered.topics, lambda: self._recall(plan).lives)
         new = [self._changes.inserted(each) for each in changes if each.version in plan.merged]
         inbox = self._inbox_here(start, end, changes, plan.left, merged=bool(new), checked=checked)
         if inbox is not None:
             self.watch.took(INGEST, inbox.rows.num_rows)
-            yield LocalBatch.of(inbox, terms)
+            yield LocalBatch.of(inbox, terms, decide)
             return
         if not checked and (files := self._changes.unfolding(start, end, plan.left, self._settings.max_unfolded_bytes)):
             raise FilesBroken(files)
         warehouse = self._warehouse.within(session)
         with compiled(warehouse.spark, when=self._is_large(start, end)):
             rows = with_place(warehouse.between(INBOX, start.offset, end.offset, places(plan.left)))
-            ordered = reduce(pyspark.sql.DataFrame.unionByName, new, self._ordered(rows, start, end, changes))
-            with SparkBatch.of(ordered, terms) as batch:
+            rows = in_order_of_inbox(warehouse, rows, start, end, changes)
+            ordered = reduce(pyspark.sql.DataFrame.unionByName, new, rows)
+            with SparkBatch.of(ordered, terms, decide) as batch:
                 self.watch.took(INGEST, batch.counts.accepted + batch.counts.rejected)
                 yield batch
 
@@ -233,7 +238,8 @@ class Ingest:
 
     def _take(self, batch: Batch, passed: pa.Table, plan: Plan, commits: BatchCommits, *, again: bool) -> None:
         # What was written before follows the time-zone data of then.
-        counts = replace(batch.counts, unsure=again and bool(batch.terms.topics.windows))
+        counts = replace(batch.counts, unsure=again and batch.terms.topics.are_unsure)
+        plan = replace(plan, refused=refused_text(batch.unique.refused)) if batch.unique.parts else plan
         if counts.accepted or counts.rejected:
             self._observe("ingest.counted", commits.number)
             say_refused(counts)
@@ -241,6 +247,8 @@ class Ingest:
             for reason, count in counts.reasons.items():
                 self.watch.rejected(reason, count)
             plan = self._write_messages(batch, plan, commits)
+        if batch.unique.parts and (rows := batch.ended.replaced).num_rows:
+            commits.append(REPLACED, rows, plan.as_note())
         memory = self._recall(plan)
         if commits.note(SEGMENTS) is not None:
             return
@@ -349,13 +357,6 @@ class Ingest:
         files = self._log.files(wanted)
         return sum(about(files, each) for each in wanted) <= most
 
-    def _ordered(self, inbox: DataFrame, start: Position, end: Position, changes: Sequence[Change]) -> DataFrame:
-        commits = file_commits(self._warehouse.spark, self._warehouse.path(INBOX), start, end)
-        without = [uri_name(file["path"]) for change in changes for file in change.added]
-        if without:
-            inbox = inbox.where(~F.col("arrival_file").isin(without))
-        return in_order_of_arrival(inbox, commits).select(*INBOX.columns.names, *ARRIVAL)
-
     def _plan(self, start: Position, end: Position, changes: Sequence[Change]) -> Plan:
         """A plan for a batch of which nothing is written yet. What is loaded only grows, whatever the settings say."""
         memory = self._recall(None)
@@ -370,9 +371,10 @@ class Ingest:
         self._last_instant = now
         merged = tuple(each.version for each in changes if each.version < end.version and self._changes.separates(each))
         plan = Plan(now, limits, memory.loaded, until, ledger, ledger, seen, registry, *span, merged)
-        calendars = self._days.version(self._registry.at(registry).topics)
+        topics = self._registry.at(registry).topics
+        taken = self._unique.taken(now, topics) if span[0] != span[1] else 0
         plan = replace(plan, entries=self._settings.entries_per_ledger, rules=RULES, marker=memory.marker)
-        plan = replace(plan, calendars=calendars)
+        plan = replace(plan, calendars=self._days.version(topics), taken=taken)
         if span[0] == span[1] or seen != registry or not self._settings.express_ms:
             # Who has just come is known to dispatch by a marker of this batch: it has to come first.
             return plan

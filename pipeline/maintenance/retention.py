@@ -180,9 +180,12 @@ def going(
         f"reason IN ({_REASONS}) AND due_time <= timestamp_millis({due})",
         look=RowPredicate(("reason", "due_time"), partial(_was_left_out, due)),
     )
+    # Of what is due before the mark, and of ledgers before it, dispatch has decided.
+    replaced = Expired.within(schemas.REPLACED, OpenPositions(), limits)
     return [
         *found,
         said,
+        replaced,
         left_out,
         Expired.within(schemas.DELIVERIES, kept, limits),
         Expired.within(schemas.PUBLICATIONS, OpenPositions(), {"last_due": due}),

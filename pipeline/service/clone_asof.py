@@ -44,6 +44,7 @@ from schemas import (
     PUBLICATIONS,
     REDELIVERY,
     REJECTED_DISPATCH,
+    REPLACED,
     Table,
 )
 from state.units import Ms
@@ -56,6 +57,7 @@ _LATER = (
     (REJECTED_DISPATCH, "rejected_at"),
     (PUBLICATIONS, "committed_at"),
     (COMMANDS, "at"),
+    (REPLACED, "replaced_at"),
     (MESSAGES, "publish_time"),
 )
 """Tables whose rows go when this time of theirs is later than the instant."""

@@ -72,7 +72,7 @@ def _accept_again(warehouse: Warehouse, options: Options) -> None:
     upto = NOWHERE if known is None else known.source
     after = {schemas.REDELIVERY.name: -1 if known is None else known.redelivery}
     lacking: dict[tuple[str, int], Commit] = {}
-    for table in (schemas.SEGMENTS, schemas.REJECTED_INGEST, schemas.REDELIVERY):
+    for table in (schemas.SEGMENTS, schemas.REJECTED_INGEST, schemas.REPLACED, schemas.REDELIVERY):
         for commit in _ingested_since(warehouse, table, upto, after.get(table.name, -1)):
             plan = Plan.of_note(commit.note)
             if plan.next_ledger > plan.first_ledger:

@@ -67,12 +67,18 @@ class Texts:
 
     def values(self, rows: IntArray, name: str) -> pa.ChunkedArray:
         """For some rows, ascending, the text that their properties have under a name, as bytes; NULL: there is none."""
-        properties = "properties"
-        held = None if self.held is None else self.held.select([properties])
+        return pa.chunked_array([first_items(each, name) for each in self._chunks(rows, "properties")], pa.binary())
+
+    def keys(self, rows: IntArray) -> pa.ChunkedArray:
+        """The keys of some rows, ascending, as bytes; NULL: there is none."""
+        return pa.chunked_array([each.cast(pa.binary()) for each in self._chunks(rows, "message_key")], pa.binary())
+
+    def _chunks(self, rows: IntArray, column: str) -> Iterator[pa.Array]:
+        """A column of some rows, ascending, in pieces."""
+        held = None if self.held is None else self.held.select([column])
         whole = held is not None and len(rows) == held.num_rows
-        pieces = self._read(rows, [properties]) if held is None else [held if whole else held.take(pa.array(rows))]
-        maps = (chunk for piece in pieces for chunk in piece.column(properties).chunks)
-        return pa.chunked_array([first_items(each, name) for each in maps], pa.binary())
+        pieces = self._read(rows, [column]) if held is None else [held if whole else held.take(pa.array(rows))]
+        return (chunk for piece in pieces for chunk in piece.column(column).chunks)
 
     def _read(self, wanted: IntArray, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Columns of some rows, ascending, from their files."""

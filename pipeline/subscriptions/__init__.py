@@ -1,6 +1,6 @@
 """Who gets what, since when: the registry, incarnations of subscriptions, markers, and the mark of what is settled.
 
-Also what users withdrew by commands, which dispatch and clients read.
+Also what users withdrew by commands and what newer messages replaced, which dispatch and clients read.
 """
 
 __all__ = [
@@ -21,11 +21,15 @@ __all__ = [
     "rates",
     "records",
     "registry",
+    "replacedlog",
+    "replacedrows",
     "scheduleplans",
     "schedules",
     "settled",
     "sinkplaces",
     "sourcenotes",
     "topicnames",
+    "topicpolicies",
+    "uniqueness",
     "windows",
 ]

@@ -17,8 +17,9 @@ from typing import Any
 from pipeline.config.errors import BadValue
 from pipeline.subscriptions.calendars import Calendars
 from pipeline.subscriptions.incarnations import Name, Sought, Subscription
-from pipeline.subscriptions.policies import Policies, TopicPolicies
+from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.topicnames import topic_of
+from pipeline.subscriptions.topicpolicies import TopicPolicies
 from pipeline.subscriptions.windows import OpenHours, TopicWindow
 from state import SubscriptionType
 from state.buckets import MAX_TICK
@@ -198,6 +199,20 @@ class Topics:
     def windows(self) -> list[TopicWindow]:
         """The windows of all topics that have one."""
         return [each.opening for each in self.policies.values() if each.opening is not None]
+
+    @cached_property
+    def has_unique(self) -> bool:
+        """Whether a topic lets no two messages with one key wait."""
+        return any(each.unique is not None for each in self.policies.values())
+
+    @property
+    def are_unsure(self) -> bool:
+        """Whether due times follow from more than rows and policies: zone rules, or what waits."""
+        return bool(self.windows) or self.has_unique
+
+    def owner(self, topic: str) -> str:
+        """The topic whose policies a topic has: a partition without any of its own has those of its topic."""
+        return topic if topic in self.policies else topic_of(topic)
 
     def of(self, topic: str) -> TopicPolicies:
         """Those of a topic, or of the topic that a partition belongs to."""

@@ -257,6 +257,13 @@ def test_a_reader_lets_messages_come_by_day(environment: Path) -> None:
     assert re.findall(r"^06:0\d Europe/Rome \d$", text, re.MULTILINE)
 
 
+@pytest.mark.soak
+def test_a_reader_lets_one_message_of_a_key_wait(environment: Path) -> None:
+    """The page of keys: the newest one, the first one, or each five minutes; each block prints what the page says."""
+    text = followed(environment, ROOT / "docs" / "keys.md")
+    assert re.findall(r"^10:20:00 anna .*$", text, re.MULTILINE) == ["10:20:00 anna a chair"]
+
+
 def test_the_guide_of_the_readme_works_word_for_word(environment: Path) -> None:
     """Install, init, subscribe, run, produce and consume in all the ways it names, stop: as a reader types it."""
     text = followed(environment, ROOT / "README.md")

@@ -14,7 +14,7 @@ from pipeline.config.settings import Settings, VirtualClock
 from pipeline.config.stages import DISPATCH, INGEST, SETTLE
 from pipeline.delta.checkpoints import COMMITS
 from pipeline.delta.warehouse import Warehouse
-from schemas import CLOSED, DELIVERIES, HELD, INBOX, MESSAGES, REDELIVERY, Table
+from schemas import CLOSED, DELIVERIES, HELD, INBOX, MESSAGES, REDELIVERY, REPLACED, Table
 from tests.support.consuming import acknowledging, received, says
 from tests.support.stream import Killed, Step, World, append, at, message, subscribe
 from tests.support.worlds import LocalWorld
@@ -69,11 +69,14 @@ def script() -> list[Step | int]:
         acknowledging("t", "strict", max_redeliveries=0),
         subscribe("t", "plain"),
         subscribe("t", "paused"),
+        subscribe("once", "plain"),
+        unique,
         T0,
         paused(so=True),
         append(*(keyed(each) for each in ("done", "failed", "late", "bad", "open"))),
         append(message("refused", after=-1), keyed("soon", 90_000), keyed("parked", 5 * HOUR)),
         append(keyed("cancelled", 80_000), keyed("moved", 70_000)),
+        append(*({**keyed(each, 30_000), "topic": "once", "message_key": "k"} for each in ("first", "second"))),
         T0 + SECOND,
         says("nack", "late", after_ms=HOUR),
         T0 + 2 * SECOND,
@@ -83,6 +86,7 @@ def script() -> list[Step | int]:
         says("ack", "open", ledger_id=10**15),
         commanded,
         append(keyed("at once", 500)),
+        append({**keyed("third", 40_000), "topic": "once", "message_key": "k"}),
         T0 + 3 * SECOND,
         T0 + 65 * SECOND,
         paused(so=False),
@@ -99,6 +103,11 @@ def paused(*, so: bool) -> Step:
         assert set_policy(world.warehouse.root, "t", "paused", paused=so)
 
     return step
+
+
+def unique(world: World) -> None:
+    """Of messages with one key the newest one counts."""
+    assert set_policy(world.warehouse.root, "once", unique="replace")
 
 
 def commanded(world: World) -> None:
@@ -141,7 +150,7 @@ def unkilled(tmp_path_factory: pytest.TempPathFactory) -> Mortal:
 def test_who_dies_after_each_step_of_each_batch_does_each_thing_once(unkilled: Mortal, tmp_path: Path) -> None:
     """All tables have the same rows; the doctor finds nothing wrong after any of the deaths."""
     killed = played(tmp_path, dies=True)
-    for table in (INBOX, MESSAGES, REDELIVERY, HELD, DELIVERIES, CLOSED):
+    for table in (INBOX, MESSAGES, REPLACED, REDELIVERY, HELD, DELIVERIES, CLOSED):
         assert facts(killed, table) == facts(unkilled, table), table.name
     for name in ("s", "strict", "plain", "paused"):
         assert sorted(received(killed, name)) == sorted(received(unkilled, name)), name

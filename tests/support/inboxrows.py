@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
 from pipeline.storage.texts import ADDED_BYTES, ENTRY_BYTES, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PROPERTIES_BYTES
 from pipeline.subscriptions.lines import Topics
-from pipeline.subscriptions.policies import PROPORTIONAL, TopicPolicies
 from pipeline.subscriptions.records import REFUSED_MS
+from pipeline.subscriptions.topicpolicies import PROPORTIONAL, TopicPolicies
 from tests.support.rows import T0
 
 US = 1_000

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pipeline.subscriptions.policies import Policies, TopicPolicies
+from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.policytable import PolicyTable, Row
+from pipeline.subscriptions.topicpolicies import TopicPolicies
 from tests.support.modules import ROOT
 from tests.support.settings_page import meanings
 

@@ -202,7 +202,7 @@ _TELL = "Somebody is told: rows of `deliveries` are never taken back."
 UNTRIED: Mapping[str, str] = {
     **dict.fromkeys(("command_of_nothing", "undo_of_nothing", "rejected", "source_behind"), _NOTHING),
     **dict.fromkeys(("cancelled_and_delivered", "delivered_and_left_out", "left_out_without_command"), _REPORTED),
-    **dict.fromkeys(("ContractBroken", "CheckFailed"), _REPORTED),
+    **dict.fromkeys(("left_out_without_newer", "replaced_by_nothing", "ContractBroken", "CheckFailed"), _REPORTED),
     **dict.fromkeys(("delivered_twice", "taken_twice"), _TELL),
     "early": "Somebody looks at the clocks of machines; what came early came.",
     **dict.fromkeys(("BadInput", "BadSetting", "BadValue"), _ANOTHER),

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from pipeline.delta.deltars import path_of
 from pipeline.storage.arrays import arrow_schema
-from pipeline.subscriptions.policies import Policies, TopicPolicies
+from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.topicpolicies import TopicPolicies
 from schemas import COMMANDS, CONSUMER_EVENTS, INBOX, SUBSCRIPTIONS, Table
 from state.buckets import MAX_TIME
 

@@ -1,4 +1,4 @@
-"""What commands say: the positions that they name, what is not pending any more, and what got another due time."""
+"""What commands say, and what newer messages replaced: what is not pending any more, and what got another due time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyroaring import BitMap
 
+from pipeline.client.subscribing.lives import lives
 from pipeline.config.errors import NoWarehouse
 from pipeline.delta.deltars import arrow_of, check_warehouse, instant, open_table, quoted
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.storage.files import Files
 from pipeline.subscriptions.commands import READ, due_times, moves, withdrawals
+from pipeline.subscriptions.incarnations import alive
+from pipeline.subscriptions.replacedrows import by_topic, of_lives
 from pipeline.subscriptions.settled import read_mark
-from schemas import COMMANDS, NEVER_COMES, REJECTED_DISPATCH
+from schemas import COMMANDS, NEVER_COMES, REJECTED_DISPATCH, REPLACED
 from state.bitmaps import bitmap_of_entries
 from state.positionset import PositionSet, last_of_each
 from state.runs import Runs
@@ -134,6 +137,7 @@ _DELIVERED = """
     WHERE {named} AND ledger_id BETWEEN {first} AND {last} AND {until}
 """
 _BY_LEDGER = "SELECT topic, subscription, life, ledger_id, array_agg(entry_id) AS entries FROM t"
+_POSITIONS = pa.schema([("topic", pa.string()), ("ledger_id", pa.int64()), ("entry_id", pa.int64())])
 _FOR_GOOD = f"reason IN ({', '.join(map(quoted, NEVER_COMES))}) AND redelivery_count = 0 AND life IS NOT NULL"
 
 
@@ -186,7 +190,7 @@ def in_force(root: str, where: str = "true") -> InForce:
 
 
 def at_work(root: str) -> InForce:
-    """What commands say, and what dispatch left out for good: neither is pending.
+    """What commands say, what newer messages replaced, and what dispatch left out for good: nothing of it is pending.
 
     What was cancelled is among the latter, too: when dispatch had decided before an undo was written, only its row says
     that the message comes to nobody. What is below the mark of retention is left out: nobody asks for it. Of what a
@@ -195,7 +199,27 @@ def at_work(root: str) -> InForce:
     said, mark = in_force(root), read_mark(Files(), root)
     # Said so that files below the mark are not opened: by columns as they are.
     where = f"(due_time > {instant(mark.due_ms)} OR ledger_id >= {mark.ledger} OR round > 0)"
-    return InForce(merged((said.withdrawn, left_out(root, where))), said.moved)
+    return InForce(merged((said.withdrawn, replaced(root), left_out(root, where))), said.moved)
+
+
+def replaced(root: str, where: str = "true") -> Parts:
+    """What newer messages replaced, for the present lives of subscriptions, by rows that meet a condition.
+
+    Also what dispatch had taken before. A warehouse of an earlier version has no such table, and nothing is replaced.
+
+    Raises:
+        NoWarehouse: the folder has no table at all.
+    """
+    try:
+        opened = open_table(root, REPLACED)
+    except NoWarehouse:
+        check_warehouse(root)
+        return {}
+    text = f"SELECT topic, ledger_id, entry_id FROM t WHERE {where}"  # noqa: S608 - our own words
+    rows = arrow_of(text, t=opened).cast(_POSITIONS)
+    if not rows.num_rows:
+        return {}
+    return of_lives(by_topic(rows), {name: life.number for name, life in alive(lives(root)).items()})
 
 
 def left_out(root: str, where: str = "true") -> Parts:

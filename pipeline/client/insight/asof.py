@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from deltalake import DeltaTable
 
-from pipeline.client.commanding.inforce import Chosen, at_work, in_force, left_out
+from pipeline.client.commanding.inforce import Chosen, at_work, in_force, left_out, replaced
 from pipeline.client.insight.published import ROW, published
 from pipeline.config.errors import BadValue
 from pipeline.config.spelling import iso_text
@@ -43,7 +43,7 @@ class CountingRule:
         sent: whether a message counts as accepted.
         change: what a delivery takes off; one whose message may be deleted brings that, too.
         counts: whether a delivery is looked at.
-        in_force: what commands withdraw, and what dispatch left out for good.
+        in_force: what commands withdraw, newer messages replaced, and dispatch left out for good.
         moved: what they give another due time.
         until: deliveries count that were due until this instant, ms UTC; None: all.
         late: rows of `deliveries` that were due and came later, so that they take nothing off; None: there are none.
@@ -87,7 +87,8 @@ def at_instant(root: str, as_of: int) -> CountingRule:
     change = f"({brought} - CASE WHEN d.bucket <= {micros} THEN 1 ELSE 0 END)"
     # A command states the time of a clock on the wall; in a replay only what dispatch did is of the right time.
     said, tables = in_force(root, f"at <= {then}"), {"publications": publications}
-    withdrawn = merged((said.withdrawn, left_out(root, f"rejected_at <= {then}")))
+    before = replaced(root, f"replaced_at <= {then}"), left_out(root, f"rejected_at <= {then}")
+    withdrawn = merged((said.withdrawn, *before))
     return CountingRule(sent.format("m"), change, "true", withdrawn, said.moved, as_of, late, tables)
 
 

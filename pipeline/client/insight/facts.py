@@ -24,6 +24,7 @@ from pipeline.client.insight.published import published
 from pipeline.client.tables.datarows import data_file
 from pipeline.client.tables.events import ACK, NACK
 from pipeline.client.tables.untaken import untaken
+from pipeline.config.errors import NoWarehouse
 from pipeline.delta.deltars import open_table, path_of, query, quoted
 from pipeline.storage.arrays import python_rows
 from pipeline.storage.files import Files
@@ -37,10 +38,12 @@ from schemas import (
     IDENTITY,
     INBOX,
     MESSAGES,
+    OLDER,
     PUBLICATIONS,
     REDELIVERY,
     REJECTED_DISPATCH,
     REJECTED_INGEST,
+    REPLACED,
 )
 from state.withdrawals import Parts, Round
 
@@ -53,10 +56,11 @@ class Step:
     """Something that happened to a message.
 
     Attributes:
-        what: `sent`; `refused` (by ingest); `accepted`; `cancel`, `reschedule`, `shift`, `release` or `undo` (a command
-            that names it); `released` (it became due, and dispatch takes it); `left_out` (dispatch did not deliver it);
-            `published` (it became visible in `deliveries`); `ack` or `nack` (a consumer says so); `closed` (settled
-            while it waited to come again); `dead_letter`.
+        what: `sent`; `refused` (by ingest); `accepted`; `replaced` (by a newer message with its key); `cancel`,
+            `reschedule`, `shift`, `release` or `undo` (a command that names it); `released` (it became due, and
+            dispatch takes it); `left_out` (dispatch did not deliver it); `published` (it became visible in
+            `deliveries`); `ack` or `nack` (a consumer says so); `closed` (settled while it waited to come again);
+            `dead_letter`.
         at: when, ms UTC; None: the tables do not say. Commands and consumers say it by clocks of their own.
         subscription: whose; None: it is the same for all.
         life: of the subscription.
@@ -90,7 +94,7 @@ _ROWS = """
     FROM t WHERE topic = {topic} AND ({places}) GROUP BY ALL
 """
 _REFUSED = """
-    SELECT reason, rejected_at, message_key, properties, publish_time, deliver_at,
+    SELECT reason, rejected_at, message_key, properties, publish_time, deliver_at, {more}
         COALESCE(octet_length(encode(payload, 'hex')) / 2, 0) AS payload_bytes
     FROM t WHERE topic = {topic} AND {meant} ORDER BY rejected_at DESC LIMIT {limit}
 """
@@ -148,7 +152,9 @@ def with_values(root: str, topic: str, meant: Meant, limit: int) -> list[Sent]:
     tables = [open_table(root, table) for table in (MESSAGES, DELIVERIES)]
     found = {(row["ledger_id"], row["entry_id"]) for table in tables for row in query(_KEYED.format(**texts), t=table)}
     placed = at(root, topic, sorted(found)[-limit:])
-    refused = [_refused(row) for row in query(_REFUSED.format(**texts), t=open_table(root, REJECTED_INGEST))][::-1]
+    opened = open_table(root, REJECTED_INGEST)
+    more = "".join(f"{name}, " for name in OLDER if has(opened, name))
+    refused = [_refused(row) for row in query(_REFUSED.format(more=more, **texts), t=opened)][::-1]
     return [*placed, *refused, *waiting][-limit:]
 
 
@@ -202,7 +208,11 @@ def _sent(row: Mapping[str, Any]) -> Sent:
 
 
 def _refused(row: Mapping[str, Any]) -> Sent:
-    return _sent({**row, "refused": Step("refused", ms_of(row["rejected_at"]), details={"reason": row["reason"]})})
+    details: dict[str, Fact] = {"reason": row["reason"]}
+    ledger, entry = (row.get(name) for name in OLDER)
+    if ledger is not None:
+        details["waits"] = f"{ledger}:{entry}"
+    return _sent({**row, "refused": Step("refused", ms_of(row["rejected_at"]), details=details)})
 
 
 def _in_inbox(root: str, wanted: Meant) -> Iterator[Sent]:
@@ -251,12 +261,14 @@ class Facts:
         decided: of the tables `_STEPS`.
         delivered: of `deliveries`, with `committed_at`.
         releases: the version of `redelivery`.
+        replaced: rows of `replaced` in which one of them is the older or the newer one.
     """
 
     commanded: pa.Table
     decided: list[dict[str, Any]]
     delivered: list[dict[str, Any]]
     releases: int
+    replaced: list[dict[str, Any]]
 
     @property
     def in_force(self) -> Parts:
@@ -268,8 +280,18 @@ class Facts:
         """What got another due time by commands."""
         return moved_by(self.commanded.select(READ)) if self.commanded.num_rows else {}
 
+    def is_replaced(self, place: Position) -> bool:
+        """Whether a newer message replaced one."""
+        return any(_of(self.replaced, place))
+
+    def replaces(self, place: Position) -> str | None:
+        """The positions that a message replaced, for people; None: it replaced nothing."""
+        rows = (row for row in self.replaced if (row["by_ledger_id"], row["by_entry_id"]) == place)
+        return ", ".join(f"{row['ledger_id']}:{row['entry_id']}" for row in rows) or None
+
     def steps(self, place: Position) -> Iterator[Step]:
         """What happened to one of the positions, to each subscription; in no order."""
+        yield from (_replaced(row) for row in _of(self.replaced, place))
         yield from (_commanded(row) for row in _of(python_rows(self.commanded), place))
         yield from (_step(row) for row in _of(self.decided, place))
         yield from (_published(row) for row in _of(self.delivered, place))
@@ -281,6 +303,8 @@ def facts(root: str, topic: str, subscription: str | None, places: Sequence[Posi
     Raises:
         NoWarehouse: the folder lacks a table.
     """
+    # Positions are those of all topics, and the rows of partitions name their topic.
+    replaced = _replacing(root, places)
     mine = f"topic = {quoted(topic)}"
     mine += "" if subscription is None else f" AND subscription = {quoted(subscription)}"
     commanded = commands(root, (*READ, *_SAID), f"{mine} AND ({named(places, *_RUN)})")
@@ -295,7 +319,17 @@ def facts(root: str, topic: str, subscription: str | None, places: Sequence[Posi
     publications = open_table(root, PUBLICATIONS)
     deliveries = open_table(root, DELIVERIES)
     delivered = query(published(rows, publications), deliveries=deliveries, publications=publications)
-    return Facts(commanded, decided, delivered, releases)
+    return Facts(commanded, decided, delivered, releases, replaced)
+
+
+def _replacing(root: str, places: Sequence[Position]) -> list[dict[str, Any]]:
+    """Rows of `replaced` that name positions; a warehouse of an earlier version has no such table."""
+    try:
+        opened = open_table(root, REPLACED)
+    except NoWarehouse:
+        return []
+    newer = " OR ".join(f"(by_ledger_id = {ledger} AND by_entry_id = {entry})" for ledger, entry in places)
+    return query(f"SELECT * FROM t WHERE {named(places)} OR {newer} ORDER BY ledger_id, entry_id", t=opened)  # noqa: S608
 
 
 def _of(rows: Sequence[Row], place: Position) -> Iterator[Row]:
@@ -310,6 +344,11 @@ def _step(row: Row) -> Step:
     """A step; what is NULL is left out."""
     details = {name: value for name, value in row.items() if name not in _COMMON and value is not None}
     return Step(row["what"], ms_of(row["at"]), row["subscription"], row["life"], row["redelivery_count"], details)
+
+
+def _replaced(row: Row) -> Step:
+    by = f"{row['by_ledger_id']}:{row['by_entry_id']}"
+    return Step("replaced", ms_of(row["replaced_at"]), details={"by": by})
 
 
 def _commanded(row: Row) -> Step:

@@ -18,9 +18,9 @@ from pipeline.storage.arrays import IntArray
 from pipeline.storage.files import Files
 from pipeline.subscriptions.calendars import NO_CALENDARS, calendars_of
 from pipeline.subscriptions.lines import Topics
-from pipeline.subscriptions.policies import TopicPolicies
 from pipeline.subscriptions.scheduleplans import NAME, Plan, PlanFile
 from pipeline.subscriptions.schedules import Schedule, ScheduleRow, schedule_rows
+from pipeline.subscriptions.topicpolicies import TopicPolicies
 from schemas import CALENDARS, INBOX, SCHEDULES
 from state import proportional_deliver_at
 from state.recurrence import Occurrence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Unpack
 
 from pipeline.client.clock import clock_of
@@ -26,7 +26,7 @@ from pipeline.subscriptions.cursors import NEWEST, block_of, cell_of
 from pipeline.subscriptions.incarnations import alive
 from pipeline.subscriptions.settled import read_mark
 from pipeline.subscriptions.topicnames import plain_topic
-from schemas import CURSORS, IDENTITY, MESSAGES, NEVER_COMES, RESCHEDULED
+from schemas import CURSORS, IDENTITY, MESSAGES, NEVER_COMES, RESCHEDULED, WAS_REPLACED
 from state import Condition
 from state.cells import Cell
 from state.withdrawals import Round
@@ -46,12 +46,12 @@ class MessageState:
         subscription: its name.
         life: its number.
         state: `waits` for its due time; `taken` by dispatch, which prepares it or is about to decide; `held` by
-            dispatch, as the subscription is paused or closed or has a rate or a guard; `cancelled`; `expired`, as it
-            was not handed over in time; `suppressed`, as it did not meet the guard; `left_out` for another reason;
-            `published`, and that is all as nobody acknowledges, or settle has not read it yet; `outstanding`: not
-            acknowledged; `waits_again` after it failed; `settled`: acknowledged, cancelled, expired, suppressed,
-            undeliverable, or a dead letter; `before`: it was there before the subscription; `gone`: it is settled, and
-            retention has deleted what was known.
+            dispatch, as the subscription is paused or closed or has a rate or a guard; `cancelled`; `replaced` by
+            a newer message; `expired`, as it was not handed over in time; `suppressed`, as it did not meet the guard;
+            `left_out` for another reason; `published`, and that is all as nobody acknowledges, or settle has not read
+            it yet; `outstanding`: not acknowledged; `waits_again` after it failed; `settled`: acknowledged, cancelled,
+            replaced, expired, suppressed, undeliverable, or a dead letter; `before`: it was there before the
+            subscription; `gone`: it is settled, and retention has deleted what was known.
         due: when it is due, or comes again, ms UTC; None: it does not wait, or nobody says.
         redelivery_count: of its last release, or with which it comes again.
         closed_until: of what is held, when the hours of the subscription open, ms UTC; None: it is open now.
@@ -142,7 +142,7 @@ class States:
                 return seen.state("outstanding", None, count) if came else None
             case Condition.WAITING:
                 count = cell.redelivery_count
-                word = "cancelled" if self._is_withdrawn(seen, count) else "waits_again" if count else "waits"
+                word = self._withdrawn(seen, count) or ("waits_again" if count else "waits")
                 return seen.state(word, self._moved(seen, count) or self._again(seen, count), count)
             case _:
                 return seen.state("settled", None, seen.last)
@@ -163,7 +163,7 @@ class States:
         due = self._moved(seen, seen.last)
         if due is None and (seen.due or 0) <= self._mark.due_ms and seen.place[0] < self._mark.ledger:
             return seen.state("gone")
-        return seen.state("cancelled" if self._is_withdrawn(seen, 0) else "waits", due or seen.due)
+        return seen.state(self._withdrawn(seen, 0) or "waits", due or seen.due)
 
     def _held(self, seen: _Seen) -> MessageState:
         hours = self._hours[seen.name]
@@ -175,9 +175,12 @@ class States:
         moved = self._facts.moved.get(Round(self._topic, seen.name, seen.life, count))
         return None if moved is None else moved.due_at(seen.place)
 
-    def _is_withdrawn(self, seen: _Seen, count: int) -> bool:
+    def _withdrawn(self, seen: _Seen, count: int) -> str | None:
+        """Why it will not come; None: it will."""
+        if not count and self._facts.is_replaced(seen.place):
+            return WAS_REPLACED
         positions = self._facts.in_force.get(Round(self._topic, seen.name, seen.life, count))
-        return positions is not None and seen.place[1] in positions.entries(seen.place[0])
+        return "cancelled" if positions is not None and seen.place[1] in positions.entries(seen.place[0]) else None
 
     def _is_held(self, seen: _Seen, count: int) -> bool:
         return is_held(self._root, Round(self._topic, seen.name, seen.life, count), seen.place)
@@ -189,7 +192,7 @@ class States:
         return next((due for due in times if due is not None), None)
 
 
-_ORDER = ("cancel", "undo", "released", "left_out", "published", "nack", "closed", "ack", "dead_letter")
+_ORDER = ("replaced", "cancel", "undo", "released", "left_out", "published", "nack", "closed", "ack", "dead_letter")
 """Of what happened in one millisecond."""
 
 
@@ -258,7 +261,7 @@ def _traces(root: str, topic: str, subscription: str | None, sent: Sequence[Sent
     for each in sent:
         place, steps = each.position, list(_begin(each))
         if place is not None:
-            steps += [*known.steps(place), *letters.get(place, ())]
+            steps = [*_with_replaced(steps, known.replaces(place)), *known.steps(place), *letters.get(place, ())]
         standing = () if place is None else tuple(states.of(each, place, steps))
         yield Trace(topic, each, _sorted(steps), standing)
 
@@ -290,6 +293,13 @@ def _begin(sent: Sent) -> Iterator[Step]:
         ledger, entry = sent.position
         put_off = {} if sent.put_off_from is None else {PUT_OFF_FROM: sent.put_off_from}
         yield Step("accepted", None, details={"position": f"{ledger}:{entry}", "due": sent.due, **put_off})
+
+
+def _with_replaced(steps: Sequence[Step], replaced: str | None) -> Iterator[Step]:
+    """The same steps; that of acceptance says what the message replaced."""
+    for each in steps:
+        is_told = each.what == "accepted" and replaced is not None
+        yield replace(each, details={**each.details, "replaces": replaced}) if is_told else each
 
 
 def _letters(root: str, topic: str, subscription: str | None, sent: Sequence[Sent]) -> dict[Position, list[Step]]:

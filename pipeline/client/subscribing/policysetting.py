@@ -22,10 +22,12 @@ from pipeline.delta.logs.entries import last_note
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import text_of
 from pipeline.subscriptions.lines import Topics
-from pipeline.subscriptions.policies import Policies, TopicPolicies
+from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.policytable import PolicyTable
 from pipeline.subscriptions.topicnames import plain_topic
+from pipeline.subscriptions.topicpolicies import TopicPolicies
 from schemas import MESSAGES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS
+from state.unique import Mode
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,9 @@ class Held:
 def _set_topic_policies(root: str, topic: str, values: Mapping[str, Any]) -> bool:
     """Set some policies of a topic; the others stay as the registry has them then, whoever sets some meanwhile."""
     topic = checked_topic(topic)
+    if values.get("unique", Mode.EXTEND) != Mode.EXTEND:
+        # The longest wait goes with the mode that has one.
+        values = {"unique_max_wait_ms": None, **values}
 
     def decide(registry: DeltaTable) -> list[dict[str, object]] | None:
         found = _topics(registry)

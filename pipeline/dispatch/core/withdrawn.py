@@ -1,4 +1,4 @@
-"""What dispatch leaves out, and says so in `rejected_dispatch`: what commands withdraw (decision 0057).
+"""What dispatch leaves out, and says so in `rejected_dispatch`: what commands withdraw, and newer messages replace.
 
 A batch that is repeated after it said what it left out leaves out exactly that, for whatever reason it did: also what
 had expired (`pipeline.dispatch.core.expiry`).
@@ -6,7 +6,7 @@ had expired (`pipeline.dispatch.core.expiry`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -39,7 +39,8 @@ class Withdrawn:
     Attributes:
         version: of `commands`; -1 when the batch had said before what it leaves out.
         parts: the positions that commands withdraw, by the rounds of them that are left out.
-        others: positions that the batch had left out before for other reasons, by those.
+        others: positions that are left out for other reasons, by those: newer messages replaced them, or the batch had
+            left them out before.
     """
 
     version: int = -1
@@ -102,12 +103,12 @@ class Withdrawn:
 
     @cached_property
     def _by_reason(self) -> dict[str, Parts]:
-        """What comes in a later round is first."""
+        """What comes in a later round is first; of two reasons the later one in the alphabet counts, as on Spark."""
         of_commands = {
             reason: {span: each for span, each in self.parts.items() if span.moved == moved}
             for moved, reason in _REASONS.items()
         }
-        return of_commands | dict(self.others)
+        return dict(sorted((of_commands | dict(self.others)).items(), reverse=True))
 
     @cached_property
     def _by_name(self) -> dict[tuple[str, Round], list[tuple[Span, PositionSet]]]:
@@ -117,10 +118,14 @@ class Withdrawn:
                 found.setdefault((reason, span.of), []).append((span, positions))
         return found
 
-    def rows(self) -> pa.Table:
-        """A row for each run: `NAMED`, ledger, first and last entry, the rounds from one to another, and the reason."""
+    def rows(self, ledgers: Collection[int] | None = None) -> pa.Table:
+        """A row for each run: `NAMED`, ledger, first and last entry, the rounds from one to another, and the reason.
+
+        Args:
+            ledgers: those of which rows are wanted; None: all.
+        """
         pieces = [
-            _rows(span, positions.positions(), reason)
+            _rows(span, _of_ledgers(positions, ledgers).positions(), reason)
             for reason, parts in self._by_reason.items()
             for span, positions in parts.items()
         ]
@@ -158,6 +163,10 @@ def _runs(rows: pa.Table) -> Iterator[tuple[Round, int, int, BitMap]]:
         own = BitMap()
         own.add_range(first, last + 1)
         yield Round(*of), number, ledger, own
+
+
+def _of_ledgers(positions: PositionSet, ledgers: Collection[int] | None) -> PositionSet:
+    return positions if ledgers is None else PositionSet({each: positions.entries(each) for each in ledgers})
 
 
 def _rows(span: Span, positions: Positions, why: str) -> pa.Table:

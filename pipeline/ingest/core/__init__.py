@@ -1,3 +1,3 @@
 """What ingest decides, over whole arrays: no Spark, file, log or clock (`tests/unit/house/test_cores.py`)."""
 
-__all__ = ["rules", "terms"]
+__all__ = ["rules", "terms", "uniqueness"]

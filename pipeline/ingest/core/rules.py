@@ -18,6 +18,7 @@ from pipeline.storage.arrays import IntArray, first_reason, longs, ordered, rank
 from pipeline.storage.texts import PAYLOAD_BYTES, WRONG_TEXT
 from pipeline.subscriptions.records import REFUSED_MS
 from pipeline.subscriptions.windows import TopicWindow, are_unknown
+from schemas import DUPLICATE_PENDING
 from state import proportional_deliver_at, tick_bits
 from state.buckets import MAX_TIME
 from state.windows import place_hashes
@@ -29,6 +30,9 @@ ROW = "row"
 """The column with the number of a row in the order of arrival."""
 UNKNOWN_ZONE = "unknown_zone"
 """The column that says whether a row names a recipient's zone that is none."""
+BOUND, LATEST, DUPLICATE = "bound_ms", "latest_ms", "duplicate"
+"""Columns that say what follows from messages with the same key that wait (`core.uniqueness`): when a row is due at the
+latest, to when one that replaces it may be put off, and whether it is refused. They may be missing."""
 ZONE = "zone in "
 """Columns with names of recipients' zones are called this and their property; windows look at them."""
 _LONG = pa.int64()
@@ -75,16 +79,23 @@ def _asked(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
 
 
 def _planned(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
-    """Not before the topic allows it, and no more precise than it asks for."""
+    """Not before the topic allows it, and no more precise than it asks for; but not put off for ever."""
     asked, published = rows.column("asked_ms"), rows.column("published_ms")
     if not _is_stated(terms, "floor_ms", _PROPORTIONAL):
-        return asked
+        return _bounded(rows, asked)
     deliver = pc.max_element_wise(asked, pc.add(published, _policy(rows, terms, "floor_ms")))
     trimmed = pc.is_valid(_policy(rows, terms, _PROPORTIONAL))
     if not pc.any(trimmed).as_py():
-        return deliver
+        return _bounded(rows, deliver)
     rounded = proportional_deliver_at(deliver.fill_null(0).to_numpy(), published.to_numpy())
-    return pc.if_else(pc.and_(trimmed, pc.is_valid(deliver)), pa.array(rounded), deliver)
+    return _bounded(rows, pc.if_else(pc.and_(trimmed, pc.is_valid(deliver)), pa.array(rounded), deliver))
+
+
+def _bounded(rows: pa.Table, deliver: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times, but not after the latest one; what has none, since it is due at once, keeps none."""
+    if BOUND not in rows.column_names:
+        return deliver
+    return pc.if_else(pc.is_valid(deliver), pc.min_element_wise(deliver, rows.column(BOUND)), deliver)
 
 
 def windowed(rows: pa.Table, terms: Terms) -> Iterator[tuple[str, TopicWindow, IntArray]]:
@@ -219,7 +230,16 @@ def classify(rows: pa.Table, terms: Terms) -> pa.Table:
         rows = rows.append_column(name, rule(rows, terms))
     by_source = pc.if_else(pc.equal(rows.column("deliver_after_ms"), _long(REFUSED_MS)), REFUSED_BY_SOURCE, _NO_TEXT)
     broken = first_reason([(name, rule(rows, terms)) for name, rule in REFUSALS.items()])
-    return rows.append_column("reason", pc.coalesce(by_source, rows.column(WRONG_TEXT), broken))
+    return with_duplicates(rows.append_column("reason", pc.coalesce(by_source, rows.column(WRONG_TEXT), broken)))
+
+
+def with_duplicates(rows: pa.Table) -> pa.Table:
+    """Rows with their reasons, and those of duplicates, where they are known."""
+    if DUPLICATE not in rows.column_names:
+        return rows
+    reason = pc.if_else(rows.column(DUPLICATE), pa.scalar(DUPLICATE_PENDING), _NO_TEXT)
+    number = rows.column_names.index("reason")
+    return rows.set_column(number, "reason", pc.coalesce(rows.column("reason"), reason))
 
 
 def in_order(rows: pa.Table) -> IntArray:
@@ -251,11 +271,19 @@ def _put_off_from(rows: pa.Table, terms: Terms) -> pa.ChunkedArray | pa.Array:
     return pc.if_else(put_off, _moment(before), pa.scalar(None, pa.timestamp("us", "UTC")))
 
 
+def _latest(rows: pa.Table) -> pa.ChunkedArray | pa.Array:
+    """To when whoever replaces a message may be put off at most."""
+    if LATEST in rows.column_names:
+        return _moment(rows.column(LATEST))
+    return pa.nulls(rows.num_rows, pa.timestamp("us", "UTC"))
+
+
 MESSAGE: Mapping[str, Rule] = {
     "publish_time": lambda rows, terms: pc.coalesce(rows.column("publish_time"), _moment(_long(terms.now))),
     "deliver_at": _deliver_at,
     "due_time": lambda rows, _: _moment(rows.column("due_ms")),
     "put_off_from": _put_off_from,
+    "latest_due": lambda rows, _: _latest(rows),
     "parked": lambda rows, terms: pc.greater_equal(rows.column("due_ms"), terms.load_until),
 }
 """The columns of `messages` that follow from a classified row; its position follows from its place in the order."""

@@ -26,7 +26,7 @@ from pipeline.maintenance import rewrite
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.gather import Gathered
 from pipeline.subscriptions.lines import Topics
-from pipeline.subscriptions.policies import TopicPolicies
+from pipeline.subscriptions.topicpolicies import TopicPolicies
 from schemas import INBOX, MESSAGES
 from state.units import Ms
 from tests.support.inboxrows import POLICIES, SELDOM, TICKS, inbox_rows, known_texts, known_topics, payloads, zoned

@@ -31,7 +31,8 @@ from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import GuardState, GuardStates
 from pipeline.subscriptions.lines import Topics
-from pipeline.subscriptions.policies import Policies, TopicPolicies
+from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.topicpolicies import TopicPolicies
 from schemas import HELD, MESSAGES, SUBSCRIPTIONS
 from tests.support.client import message_row, new_warehouse, noticed, put
 from tests.support.invoked import output, run

@@ -27,8 +27,9 @@ from pipeline.dispatch.core.holding import (
 from pipeline.dispatch.core.shaping import Pacing, allowances, is_open
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.lines import Topics
-from pipeline.subscriptions.policies import Policies, TopicPolicies
+from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.rates import QUANTUM_MS
+from pipeline.subscriptions.topicpolicies import TopicPolicies
 from schemas import REDELIVERY
 from state.units import EPOCH, Ms
 

@@ -12,7 +12,7 @@ from tests.unit.house.test_rooms import comes_to_load
 CORES = ("pipeline.dispatch.core", "pipeline.ingest.core", "pipeline.settle.core")
 VALUES = (
     *(f"pipeline.subscriptions.{name}" for name in ("incarnations", "lines", "policies", "policytable")),
-    *(f"pipeline.subscriptions.{name}" for name in ("rates", "records", "windows")),
+    *(f"pipeline.subscriptions.{name}" for name in ("rates", "records", "topicpolicies", "uniqueness", "windows")),
     *(f"pipeline.config.{name}" for name in ("errors", "settings", "zones")),
 )
 """Plain records and rules that all rooms share."""

@@ -19,8 +19,9 @@ from jobs.commands.policies import stated
 from jobs.groups import App
 from jobs.terminal import echo
 from pipeline.config.errors import BadValue
-from pipeline.subscriptions.policies import Policies, TopicPolicies
+from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.policytable import Option, PolicyTable, Shown, Within
+from pipeline.subscriptions.topicpolicies import TopicPolicies
 from tests.support import policies_page
 from tests.support.policies_page import PAGE, WORDS, page, words
 from tests.support.settings_page import meanings

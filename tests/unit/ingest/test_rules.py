@@ -23,8 +23,8 @@ from pipeline.ingest.core.terms import Terms, ledgers
 from pipeline.storage.gather import Gathered
 from pipeline.storage.texts import wrong_texts
 from pipeline.subscriptions.lines import NO_POLICIES, Topics
-from pipeline.subscriptions.policies import TopicPolicies
 from pipeline.subscriptions.records import REFUSED_MS
+from pipeline.subscriptions.topicpolicies import TopicPolicies
 from pipeline.subscriptions.windows import zone_named
 from schemas import INBOX
 from state import proportional_deliver_at, tick_bits

@@ -8,10 +8,18 @@ from typing import Any
 import pytest
 
 from pipeline.config.errors import BadValue
-from pipeline.subscriptions.policies import Policies, TopicPolicies
+from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.policytable import PolicyTable
 from pipeline.subscriptions.topicnames import partition_of, topic_of
+from pipeline.subscriptions.topicpolicies import TopicPolicies
 
+BESIDE: dict[str, dict[str, Any]] = {
+    "window": {"window": "Mo"},
+    "open": {"open": "Mo"},
+    "extend": {"unique_max_wait_ms": 5},
+}
+"""What has to be stated beside some policies, and beside some values."""
+BESIDE |= {"unique": {"unique": "extend", "unique_max_wait_ms": 5}}
 EVERY = {
     "ack": "true",
     "ack_after": "17",
@@ -92,8 +100,7 @@ def test_whatever_a_policy_may_be_its_text_gives_it_back(table: type[PolicyTable
         ends = {row.within.low, row.within.high, row.within.off} if row.kind is int else set[Any]()
         for value in ends | set(row.text.choices if row.text else ()) | {row.default}:
             if row.within.not_below is None or value == row.within.high:
-                needed = {row.needs: "Mo"} if row.needs in ("window", "open") else {}
-                beside = bounds.get(row.name, {}) | needed
+                beside = bounds.get(row.name, {}) | BESIDE.get(row.needs or "", {}) | BESIDE.get(str(value), {})
                 stated = table(**{row.name: row.default if value is None else value, **beside})
                 assert table.of_map(stated.as_map()) == stated
 

@@ -1,0 +1,182 @@
+"""What waits on topics that let no two messages with one key wait, kept from batch to batch (decision 0145).
+
+It is found in the tables when a batch first needs it: what waits there, of ledgers before the batch. So a start,
+another policy and a batch that is repeated need nothing of their own.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from secrets import token_bytes
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from pipeline.config.options import Options
+from pipeline.config.routes import NotInDriver
+from pipeline.config.settings import LiveClock
+from pipeline.config.stages import SCHEDULE
+from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.reading.messages import Bounds, MessageLog, messages
+from pipeline.delta.warehouse import Warehouse
+from pipeline.ingest.commandedtimes import CommandedTimes
+from pipeline.ingest.core.uniqueness import Decide, UniqueBatch, UniqueTopic, Until
+from pipeline.ingest.plan import Plan
+from pipeline.storage.arrays import IntArray, arrow_schema, grouped, longs
+from pipeline.storage.gather import first_items
+from pipeline.storage.texts import with_texts
+from pipeline.subscriptions.incarnations import Incarnation, Name
+from pipeline.subscriptions.lines import NO_POLICIES, Topics
+from pipeline.subscriptions.replacedlog import ReplacedLog
+from pipeline.subscriptions.uniqueness import Uniqueness
+from schemas import MESSAGES
+from state.buckets import MAX_TIME
+from state.keys import NOBODY, KeyHashes, Waiting, WaitingKeys, places_of
+from state.unique import Mode
+from state.units import EPOCH, Ms
+
+_SALT_BYTES = 16
+_READ = ("topic", "ledger_id", "entry_id", "due_time", "publish_time", "latest_due")
+
+
+class UniqueKeys:
+    """What waits, by key, for each topic that has the policy."""
+
+    def __init__(self, warehouse: Warehouse, log: MessageLog, options: Options) -> None:
+        """Nothing is read before a batch needs it; `log` is that of `messages`."""
+        clock, schedule = options.clock, warehouse.checkpoint(SCHEDULE)
+        self._express_ms = options.settings.express_ms or 0
+        # By a virtual clock the schedule does not run ahead.
+        self._step_ms = clock.resolution_ms if isinstance(clock, LiveClock) else 0
+        self._schedule = Checkpoint(warehouse.files, schedule) if self._step_ms else None
+        self._log, self._replaced, self._times = log, ReplacedLog(warehouse), CommandedTimes(warehouse)
+        self._salt, self._topics = token_bytes(_SALT_BYTES), NO_POLICIES
+        self._known: dict[str, tuple[Uniqueness, WaitingKeys]] = {}
+
+    def taken(self, now: Ms, topics: Topics) -> int:
+        """What is due by then may be with dispatch, ms UTC; 0: no topic has the policy, and nobody asks.
+
+        While a batch is at work the schedule may take its next step.
+        """
+        if not topics.has_unique:
+            return 0
+        ahead = EPOCH if self._schedule is None else self._schedule.instant
+        return max(now + self._express_ms, ahead + self._step_ms)
+
+    def decide(self, plan: Plan, topics: Topics, lives: Callable[[], Mapping[Name, Incarnation]]) -> Decide | None:
+        """What says what becomes of the rows of a batch; None: no topic has the policy.
+
+        Args:
+            plan: of the batch; it names the rows that are refused when that was decided before.
+            topics: the policies of topics.
+            lives: gives those of subscriptions, as ingest knows them.
+        """
+        if topics is not self._topics:
+            rules = ((name, topics.policies[name].uniqueness) for name in self._known if name in topics.policies)
+            same = {name for name, rule in rules if rule == self._known[name][0]}
+            self._known = {name: each for name, each in self._known.items() if name in same}
+            self._topics = topics
+        return partial(self._decided, plan, lives()) if topics.has_unique else None
+
+    def _decided(
+        self, plan: Plan, lives: Mapping[Name, Incarnation], rows: pa.Table, by_topic: Mapping[str, IntArray]
+    ) -> UniqueBatch:
+        if not by_topic.keys() <= self._known.keys():
+            self._load(plan)
+        until = Until(plan.now, max(plan.now, plan.taken), self._salt)
+        topics = [(self._topic(name, lives), numbers) for name, numbers in by_topic.items()]
+        return UniqueBatch.of(rows, topics, until, refused_of(plan.refused))
+
+    def _topic(self, name: str, lives: Mapping[Name, Incarnation]) -> UniqueTopic:
+        rule, waiting = self._known[name]
+
+        def last_due(messages: Waiting) -> IntArray:
+            return self._times.last_due(
+                lives, lambda topic: self._topics.owner(topic) == name, messages.places, messages.due
+            )
+
+        return UniqueTopic(name, rule, waiting, last_due)
+
+    def _load(self, plan: Plan) -> None:
+        """Find what waits on topics that are not known yet, by one look at what waits at all."""
+        rules = {name: each.uniqueness for name, each in self._topics.policies.items()}
+        new = {name: rule for name, rule in rules.items() if rule is not None and name not in self._known}
+        if not plan.first_ledger:
+            found = {name: WaitingKeys(bounded=rule.mode == Mode.EXTEND) for name, rule in new.items()}
+        else:
+            bounds = Bounds(last_ledger=plan.first_ledger - 1, first_due=plan.now + 1)
+            gone = _gone(self._replaced.waiting(plan.now, plan.first_ledger))
+            try:
+                found = self._waiting(new, self._rows_here(bounds, _columns(new)), gone, plan)
+            except NotInDriver:
+                found = self._waiting(new, self._rows_by_spark(bounds, _columns(new)), gone, plan)
+        self._known |= {name: (rule, found[name]) for name, rule in new.items()}
+
+    def _waiting(
+        self, new: Mapping[str, Uniqueness], rows: Iterator[pa.Table], gone: IntArray, plan: Plan
+    ) -> dict[str, WaitingKeys]:
+        found = {name: WaitingKeys(bounded=rule.mode == Mode.EXTEND) for name, rule in new.items()}
+        for piece in rows:
+            for values, numbers in grouped(piece, ["topic"]):
+                name = self._topics.owner(values["topic"])
+                if name in new:
+                    own = _messages(piece.take(pa.array(numbers)), new[name], self._salt)
+                    found[name].change(NOBODY, own.take(~np.isin(own.places, gone)), plan.now)
+        return found
+
+    def _rows_here(self, bounds: Bounds, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Messages within bounds.
+
+        Raises:
+            NotInDriver: only Spark reaches them, or they are not what the table says.
+        """
+        return (pa.Table.from_batches([batch]) for batch in messages(self._log, bounds, columns))
+
+    def _rows_by_spark(self, bounds: Bounds, columns: Sequence[str]) -> Iterator[pa.Table]:
+        schema = arrow_schema(MESSAGES.columns)
+        rows = self._log.read([bounds]).where(bounds.inside).select(*columns).toArrow()
+        yield with_texts(rows.cast(pa.schema([schema.field(name) for name in columns])))
+
+
+def refused_of(text: str | None) -> BitMap | None:
+    """The rows that a plan says are refused; None: it was not decided yet."""
+    return None if text is None else BitMap.deserialize(base64.b64decode(text)) if text else BitMap()
+
+
+def refused_text(rows: IntArray) -> str:
+    """The same for a plan; empty: none are."""
+    return base64.b64encode(BitMap(rows.astype(np.uint32)).serialize()).decode() if len(rows) else ""
+
+
+def _columns(rules: Mapping[str, Uniqueness]) -> list[str]:
+    """The columns of `messages` that say what waits, and by what it is told apart."""
+    by = {"message_key" if rule.property is None else "properties" for rule in rules.values()}
+    return [*_READ, *sorted(by)]
+
+
+def _gone(replaced: Iterable[pa.Table]) -> IntArray:
+    """The places of positions that are replaced."""
+    found = [places_of(longs(rows, "ledger_id"), longs(rows, "entry_id")) for rows in replaced]
+    return np.concatenate([np.empty(0, np.int64), *found])
+
+
+def _messages(rows: pa.Table, rule: Uniqueness, salt: bytes) -> Waiting:
+    """Messages of one topic that have a key."""
+    if rule.property is None:
+        keys = rows.column("message_key").cast(pa.binary())
+    else:
+        chunks = rows.column("properties").chunks
+        keys = pa.chunked_array([first_items(each, rule.property) for each in chunks], pa.binary())
+    rows, keys = rows.filter(keys.is_valid()), keys.drop_null()
+    due, latest = longs(rows, "due_time") // 1_000, np.full(rows.num_rows, MAX_TIME)
+    if rule.mode == Mode.EXTEND:
+        published = -(-longs(rows, "publish_time") // 1_000)
+        own = np.minimum(np.maximum(due, published + rule.max_wait_ms), MAX_TIME)
+        stated = pc.fill_null(rows.column("latest_due").cast(pa.int64()), -1_000).to_numpy() // 1_000
+        latest = np.where(stated < 0, own, stated)
+    places = places_of(longs(rows, "ledger_id"), longs(rows, "entry_id"))
+    return Waiting(KeyHashes.of(keys.to_pylist(), salt), places, due, latest)

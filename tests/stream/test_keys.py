@@ -1,0 +1,300 @@
+"""No two messages with one key wait on a topic that says so, whatever dies, is commanded and is set."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.client.commanding.commands import cancel, release_now, shift
+from pipeline.client.insight.pending import pending
+from pipeline.client.subscribing.policysetting import set_policy
+from pipeline.config.settings import Settings
+from schemas import DELIVERIES, MESSAGES, REJECTED_DISPATCH, REJECTED_INGEST, REPLACED
+from tests.support.consuming import acknowledging, says
+from tests.support.stream import (
+    Step,
+    World,
+    advance,
+    append,
+    check,
+    delivered,
+    kill_after,
+    message,
+    restart,
+    same,
+    stop,
+    subscribe,
+)
+from tests.support.stream import play as play_on_spark
+from tests.support.worlds import Play, play_here
+
+# Behind any wall clock, by which commands count.
+T0 = 2_000_000_000_000
+SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
+DEATHS = (None, "ingest.messages", "ingest.replaced", "ingest.segments", "dispatch.rejected_dispatch", "dispatch.noted")
+
+
+def unique(mode: str | None, topic: str = "t", **stated: str | int) -> Step:
+    """The topic has the policy, or has it no more."""
+    values: dict[str, Any] = {"unique": mode, **stated}
+    return check(lambda world: same(set_policy(world.warehouse.root, topic, **values), wanted=True))
+
+
+def keyed(key: str | None, payload: str, after: int | None = HOUR, topic: str = "t", **more: Any) -> dict[str, Any]:  # noqa: ANN401 - columns
+    """A message with a key."""
+    return {**message(payload, topic, after=after), "message_key": key, **more}
+
+
+def left_out(world: World) -> Counter[tuple[str, str]]:
+    """Reasons and subscriptions of what dispatch left out."""
+    return Counter((row["reason"], row["subscription"]) for row in world.rows(REJECTED_DISPATCH))
+
+
+def refusals(world: World) -> dict[str, str | None]:
+    """The payloads that ingest refused as duplicates, and those of the messages that wait."""
+    names = {(row["ledger_id"], row["entry_id"]): row["payload"].decode() for row in world.rows(MESSAGES)}
+    rows = world.rows(REJECTED_INGEST)
+    assert {row["reason"] for row in rows} <= {"duplicate_pending"}
+    older = (names.get((row["older_ledger_id"], row["older_entry_id"])) for row in rows)
+    return dict(zip((row["payload"].decode() for row in rows), older, strict=True))
+
+
+def waits(world: World, name: str = "s") -> int:
+    """How many messages are pending for a subscription."""
+    return sum(each.count for each in pending(world.warehouse.root).backlogs if each.subscription == name)
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_a_newer_message_comes_in_the_place_of_the_older_one(play: Play, death: str | None) -> None:
+    """For all subscriptions; also of two that arrive together. What has no key, or another one, stays."""
+    ingest = death if death is not None and death.startswith("ingest") else None
+    dispatch = death if ingest is None else None
+    world = play(
+        [
+            subscribe("t", "s"),
+            acknowledging("t", "acks"),
+            unique("replace"),
+            append(keyed("a", "a1"), keyed("b", "b1"), keyed(None, "none 1"), keyed("c", "c1"), keyed("c", "c2")),
+            advance(T0),
+            append(keyed("a", "a2", 2 * HOUR), keyed("c", "c3", None), keyed(None, "none 2")),
+            *([] if ingest is None else [kill_after(ingest)]),
+            advance(T0 + MINUTE),
+            *([] if ingest is None else [unique("drop"), restart(), unique("replace")]),
+            advance(T0 + 2 * MINUTE),
+            check(lambda world: same((waits(world), waits(world, "acks")), (4, 4))),
+            *([] if dispatch is None else [kill_after(dispatch)]),
+            advance(T0 + HOUR),
+            *([] if dispatch is None else [restart()]),
+            advance(T0 + 2 * HOUR),
+            advance(T0 + 3 * HOUR),
+            delivered("c3", "b1", "none 1", "none 2", "a2"),
+            delivered("c3", "b1", "none 1", "none 2", "a2", subscription="acks"),
+        ]
+    )
+    assert left_out(world) == {("replaced", "s"): 3, ("replaced", "acks"): 3}
+    assert len(world.rows(REPLACED)) == 3
+    world.sound()
+
+
+@pytest.mark.parametrize("death", [None, "ingest.messages", "ingest.rejected_ingest", "ingest.segments"])
+def test_a_newer_message_is_refused_while_the_older_one_waits(play: Play, death: str | None) -> None:
+    """And accepted when it is due, or cancelled; whatever is commanded before a batch is repeated."""
+
+    def commanded(world: World) -> None:
+        assert cancel(world.warehouse.root, "t", key="a").selection.count == 1
+
+    world = play(
+        [
+            subscribe("t", "s"),
+            unique("drop"),
+            append(keyed("a", "a1"), keyed("a", "a2"), keyed(None, "n1"), keyed(None, "n2"), keyed("b", "b1", None)),
+            advance(T0),
+            append(keyed("a", "a3"), keyed("b", "b2"), keyed("b", "b3", None), keyed("c", "c1")),
+            *([] if death is None else [kill_after(death)]),
+            advance(T0 + MINUTE),
+            check(commanded),
+            *([] if death is None else [unique(None), restart(), unique("drop")]),
+            advance(T0 + 2 * MINUTE),
+            append(keyed("a", "a4")),
+            advance(T0 + 3 * MINUTE),
+            append(keyed("a", "a5")),
+            advance(T0 + 4 * MINUTE),
+            append(keyed("a", "a6", None)),
+            advance(T0 + 3 * MINUTE + HOUR),
+            advance(T0 + 3 * HOUR),
+            delivered("b1", "n1", "n2", "b2", "c1", "a4", "a6"),
+        ]
+    )
+    assert refusals(world) == {"a2": "a1", "a3": "a1", "b3": "b2", "a5": "a4"}
+    world.sound()
+
+
+@pytest.mark.parametrize("death", [None, "ingest.messages", "ingest.replaced"])
+def test_what_is_put_off_again_and_again_comes_each_five_minutes(play: Play, death: str | None) -> None:
+    """One key each minute, to come 90 s later: at the latest five minutes after the first one, on time."""
+    steps: list[Step] = []
+    for number in range(11):
+        is_fatal = death is not None and number in (2, 7)
+        steps += [append(keyed("a", str(number), 90 * SECOND))]
+        steps += [kill_after(death)] if death is not None and is_fatal else []
+        steps += [advance(T0 + number * MINUTE), *([restart()] if is_fatal else [])]
+    world = play(
+        [
+            subscribe("t", "s"),
+            unique("extend", unique_max_wait_ms=5 * MINUTE),
+            *steps,
+            advance(T0 + 12 * MINUTE),
+            append(keyed("a", "alone", 10 * MINUTE)),
+            advance(T0 + 13 * MINUTE),
+            append(keyed("a", "other", 15 * MINUTE)),
+            advance(T0 + 14 * MINUTE),
+            advance(T0 + HOUR),
+        ]
+    )
+    came = [row["due_time"].timestamp() * 1_000 - T0 for row in world.rows(DELIVERIES)]
+    # One that asks for more than the longest wait gets it, and whoever replaces it comes then, too.
+    last, alone = 10 * MINUTE + 90 * SECOND, 13 * MINUTE + 10 * MINUTE
+    assert sorted(came) == [5 * MINUTE, 10 * MINUTE, last, alone]
+    world.sound()
+
+
+def test_keys_count_in_all_partitions_and_by_property(play: Play) -> None:
+    """What has not the property is not unique."""
+
+    def of(name: str | None, payload: str, topic: str) -> dict[str, Any]:
+        properties = [] if name is None else [("user", name), ("other", "x")]
+        return keyed("same", payload, topic=topic, properties=properties)
+
+    first, second = "t-partition-0", "t-partition-1"
+    world = play(
+        [
+            *(subscribe(topic, "s") for topic in (first, second)),
+            unique("replace", unique_by="property:user"),
+            append(of("u", "u1", first), of(None, "n1", first), of("v", "v1", second)),
+            advance(T0),
+            append(of("u", "u2", second), of(None, "n2", first), of("v", "v2", second)),
+            advance(T0 + MINUTE),
+            check(lambda world: same(waits(world), 4)),
+            advance(T0 + 2 * HOUR),
+        ]
+    )
+    assert sorted(row["payload"].decode() for row in world.rows(DELIVERIES)) == ["n1", "n2", "u2", "v2"]
+    world.sound()
+
+
+def test_a_policy_holds_for_what_waits_already(play: Play) -> None:
+    """All that wait with the key are replaced. While it is off nothing is, and what was replaced stays so."""
+    world = play(
+        [
+            subscribe("t", "s"),
+            append(keyed("a", "a1"), keyed("a", "a2")),
+            advance(T0),
+            unique("replace"),
+            append(keyed("a", "a3")),
+            advance(T0 + MINUTE),
+            unique(None),
+            append(keyed("a", "a4")),
+            advance(T0 + 2 * MINUTE),
+            unique("drop"),
+            append(keyed("a", "a5")),
+            advance(T0 + 3 * MINUTE),
+            restart(),
+            unique("replace"),
+            append(keyed("b", "b1")),
+            advance(T0 + 4 * MINUTE),
+            append(keyed("b", "b2"), keyed("a", "a6", 2 * HOUR)),
+            advance(T0 + 5 * MINUTE),
+            check(lambda world: same(waits(world), 2)),
+            advance(T0 + 3 * HOUR),
+            delivered("b2", "a6"),
+        ]
+    )
+    assert list(refusals(world)) == ["a5"]
+
+
+def test_commands_say_what_waits(play: Play) -> None:
+    """What is cancelled for one of two subscriptions waits for the other one; what came early does not wait."""
+
+    def commanded(world: World) -> None:
+        root = world.warehouse.root
+        cancel(root, "t", "s", key="one")
+        cancel(root, "t", key="both")
+        release_now(root, "t", key="now")
+        shift(root, "t", span=timedelta(minutes=10), key="later")
+
+    world = play(
+        [
+            subscribe("t", "s"),
+            subscribe("t", "u"),
+            unique("drop"),
+            append(*(keyed(key, f"{key} 1") for key in ("one", "both", "now", "later"))),
+            advance(T0),
+            check(commanded),
+            advance(T0 + MINUTE),
+            append(*(keyed(key, f"{key} 2") for key in ("one", "both", "now", "later"))),
+            advance(T0 + 2 * MINUTE),
+            advance(T0 + 3 * HOUR),
+            delivered("now 1", "both 2", "now 2", "later 1"),
+            delivered("now 1", "one 1", "both 2", "now 2", "later 1", subscription="u"),
+        ]
+    )
+    assert refusals(world) == {"one 2": "one 1", "later 2": "later 1"}
+
+
+def test_what_failed_does_not_wait_for_its_key(play: Play) -> None:
+    """It came; the newer one replaces nothing, and both come."""
+    world = play(
+        [
+            acknowledging("t", "s"),
+            unique("replace"),
+            advance(T0 - SECOND),
+            append(keyed("a", "a1", None)),
+            advance(T0),
+            says("nack", "a1", after_ms=HOUR),
+            advance(T0 + SECOND),
+            append(keyed("a", "a2")),
+            advance(T0 + MINUTE),
+            advance(T0 + 2 * HOUR),
+            delivered("a1", "a1", "a2"),
+        ]
+    )
+    assert not world.rows(REPLACED)
+    world.sound()
+
+
+def test_spark_decides_the_same(spark: SparkSession, folder: str) -> None:
+    """Rows lie in files of several commits; three topics, one for each policy."""
+    modes: dict[str, dict[str, Any]] = {
+        "r": {"mode": "replace"},
+        "d": {"mode": "drop"},
+        "e": {"mode": "extend", "unique_max_wait_ms": HOUR},
+    }
+    rows = [keyed(f"{n % 5}", f"{t} {n}", (n % 7) * 20 * MINUTE, topic=t) for n in range(24) for t in (*modes, "plain")]
+    steps: list[Step] = [
+        *(subscribe(topic, "s") for topic in (*modes, "plain")),
+        *(unique(topic=topic, **stated) for topic, stated in modes.items()),
+    ]
+    steps.append(advance(T0))
+    for part in range(3):
+        # Two commits, which one batch takes at the instant before.
+        steps.append(stop())
+        for half in range(2):
+            steps += [append(*rows[part * 32 + half * 16 :][:16]), check(lambda world: world.produce())]
+        steps += [restart(), advance(T0 + (part + 1) * 10 * MINUTE)]
+    steps += [append(*rows[:4]), advance(T0 + HOUR), advance(T0 + 6 * HOUR)]
+
+    def told(world: World) -> tuple[Any, ...]:
+        names = {(row["ledger_id"], row["entry_id"]): row["payload"].decode() for row in world.rows(MESSAGES)}
+        columns = (("ledger_id", "entry_id"), ("by_ledger_id", "by_entry_id"))
+        gone = (tuple(names[row[ledger], row[entry]] for ledger, entry in columns) for row in world.rows(REPLACED))
+        came = ((row["payload"].decode(), row["due_time"]) for row in world.rows(DELIVERIES))
+        return sorted(names.values()), sorted(gone), sorted(came), refusals(world)
+
+    by_spark = told(play_on_spark(spark, folder, steps, Settings(driver_rows=0)))
+    assert by_spark == told(play_here(steps))
+    assert len(by_spark[1]) > 20
+    assert len(by_spark[3]) > 10
