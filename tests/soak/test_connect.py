@@ -27,7 +27,7 @@ from tests.support.connect import FAILS, KEPT, SENT, SUBSCRIPTION, TOPIC, client
 from tests.support.modules import ROOT as TREE
 from tests.support.s3 import named
 
-ROOT, DELAY_MS = "s3a://bucket/beside", 30_000
+ROOT, DELAY_MS = "s3a://bucket/beside", 20_000
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 OF_DELTA = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 
@@ -55,7 +55,7 @@ def answers(port: int) -> bool:
 
 
 def test_a_client_of_connect_works_on_a_bucket_beside_the_job(tmp_path: Path) -> None:
-    """What it acknowledges is done with, what failed comes again, and what it cancels does not come."""
+    """It sends, cancels, follows, acknowledges, and what it says has failed comes again."""
     command = jobs.module("cli", "run", "--warehouse", ROOT)
     with named("bucket"), connect_server(tmp_path / "server") as address:
         create_all(ROOT)
