@@ -37,8 +37,6 @@ from state.units import Ms
 from tests.support.examined import sound
 from tests.support.spark import session
 
-WITHOUT_LOCK = (4, 1, 0)
-
 
 def at(ms: int) -> datetime:
     """An instant in ms as a timestamp."""
@@ -134,11 +132,9 @@ class World:
         """
         self.end()
         jvm: Any = self.warehouse.spark.sparkContext._jvm
-        state = jvm.org.apache.spark.sql.execution.streaming.state
-        stores = getattr(getattr(state, "StateStore$"), "MODULE$")
+        stores = getattr(getattr(jvm.org.apache.spark.sql.execution.streaming.state, "StateStore$"), "MODULE$")
         # `stop` alone waits six minutes for a look that is on its way, while it holds the lock that the look waits for.
-        # Spark 4.0 has no such call.
-        if release() >= WITHOUT_LOCK:
+        if release() >= (4, 1):  # 4.0 has no such call
             stores.stopMaintenanceTaskWithoutLock()
         stores.stop()
         for stage in stages:
