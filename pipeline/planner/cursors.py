@@ -14,7 +14,8 @@ from pipeline.subscriptions.schedules import CatchUp, Schedule
 from state.recurrence import Occurrence
 from state.units import Ms
 
-Planned = tuple[Schedule, list[Occurrence]]
+Planned = tuple[Schedule, list[Ms]]
+"""A schedule, and when it occurs. A plan has a million of these: numbers cost the collector of garbage nothing."""
 
 
 @dataclass
@@ -27,19 +28,19 @@ class _Cursor:
     next: Occurrence | None
     turn: int = 0
 
-    def emitted(self, until: int, ahead_ms: int, now: int) -> list[Occurrence]:
-        """What is to be planned for an instant; of what was missed by now what is caught up."""
-        missed, found = list[Occurrence](), list[Occurrence]()
+    def emitted(self, until: int, ahead_ms: int, now: int) -> list[Ms]:
+        """When it occurs of what is to be planned for an instant; of what was missed by now what is caught up."""
+        missed, found = list[Ms](), list[Ms]()
         self._skip(now - self.schedule.catch_up_within_ms)
         while self.next is not None and (
             self.next.at <= until or (self.last <= until and self.next.at <= until + ahead_ms)
         ):
             if self.next.at >= now:
-                found.append(self.next)
+                found.append(self.next.at)
             elif self.schedule.catch_up != CatchUp.NONE.value:
                 if self.schedule.catch_up == CatchUp.LATEST.value:
                     missed.clear()
-                missed.append(self.next)
+                missed.append(self.next.at)
             self.last, self.next = self.next.at, next(self.rest, None)
         return [*missed, *found]
 

@@ -19,7 +19,7 @@ def inbox_rows(planned: Sequence[Planned]) -> pa.Table:
     """The rows of occurrences. Each is sent when it occurs, so a delay that its topic asks for counts from then."""
     counts = np.array([len(found) for _, found in planned])
     whose = pa.array(np.repeat(np.arange(len(planned)), counts))
-    at = np.fromiter((each.at for _, found in planned for each in found), np.int64, int(counts.sum()))
+    at = np.fromiter(chain.from_iterable(found for _, found in planned), np.int64, int(counts.sum()))
     schema, texts = arrow_schema(INBOX.columns), iso_texts(at)
     columns = {
         "topic": pa.array([schedule.topic for schedule, _ in planned], pa.string()).take(whose),
@@ -42,7 +42,8 @@ def iso_texts(at: IntArray) -> list[str]:
 
 def _asked(planned: Sequence[Planned], at: IntArray) -> pa.Array:
     """When messages ask to be due, microseconds; NULL: when they are sent."""
-    due = np.fromiter((schedule.due(each) for schedule, found in planned for each in found), np.int64, len(at))
+    later = (schedule.recurrence.due(schedule.name, each) for schedule, found in planned for each in found)
+    due = np.fromiter(later, np.int64, len(at))
     return pa.array(due * 1_000, mask=due == at)
 
 

@@ -279,7 +279,7 @@ class Planner:
         rows, count, size = list[Planned](), 0, 0
         for until in _parts(first, last):
             for schedule, found in known.cursors.until(until, missed):
-                left = [each for each in found if (schedule.name, iso_text(each.at)) not in taken] if taken else found
+                left = [at for at in found if (schedule.name, iso_text(at)) not in taken] if taken else found
                 rows.append((schedule, left))
                 count += len(left)
                 size += len(left) * schedule.message_bytes
