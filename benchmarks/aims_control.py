@@ -172,4 +172,4 @@ def keys(result: Row) -> Iterator[Line]:
     yield Line(name, "another topic has the policy", aim, f"{cpu} of processors, {wall} of time", cpu <= _KEYS_BESIDE)
     came, apart = last["came"], last["apart_ms"]
     met = apart == [_EXTENDED_MS] and not last["late_ms"]
-    yield Line(name, "a key each second for an hour", "comes each 300 s", f"{came} times, {apart} ms apart", met)
+    yield Line(name, "a key sent each second", "comes each 300 s", f"{came} times, {apart} ms apart", met)

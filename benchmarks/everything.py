@@ -44,7 +44,7 @@ SHORT = {
     "forecast": ["--messages", "200000"],
     "recurring": ["--schedules", "10000"],
     "windows": ["--messages", "200000", "--rounds", "2"],
-    "keys": ["--waiting", "1000000", "--messages", "50000", "--rounds", "3"],
+    "keys": ["--waiting", "1000000", "--messages", "50000", "--rounds", "3", "--seconds", "900"],
     "space": [],
     "cluster": [],
     "kafka": [],

@@ -1,11 +1,11 @@
 """Keys: what it costs to let no two messages with one key wait, and that none do.
 
-    python -m benchmarks.keys [--waiting 10000000] [--messages 200000] [--rounds 5] [--json]
+    python -m benchmarks.keys [--waiting 10000000] [--messages 200000] [--rounds 5] [--seconds 3600] [--json]
 
 Three things are measured. *index*: so many messages with distinct keys wait; then batches come of 20,000 messages, half
 of which have a key that waits. *ingest*: a batch of messages is taken in, without Spark, when as many wait and half of
 them are to be replaced; in turn by warehouses with the policy, without it, and where another topic has it. Times are
-those of the batch, medians of the rounds. *extend*: a key that is sent each second for an hour, to come 30 s later, and
+those of the batch, medians of the rounds. *extend*: a key that is sent each second for so long, to come 30 s later, and
 at the latest five minutes after the first.
 """
 
@@ -122,7 +122,7 @@ def ingest(case: str, count: int) -> dict[str, Any]:
         return {"seconds": seconds, "cpu": cpu, "pending": backlog.count}
 
 
-def measured(waiting: int, count: int, rounds: int) -> Iterator[dict[str, Any]]:
+def measured(waiting: int, count: int, rounds: int, seconds: int) -> Iterator[dict[str, Any]]:
     """The figures."""
     yield index(waiting)
     cases, found = [USUAL, OTHER, UNIQUE], dict[str, list[dict[str, Any]]]()
@@ -137,11 +137,11 @@ def measured(waiting: int, count: int, rounds: int) -> Iterator[dict[str, Any]]:
         by_usual = [round(own[name] / usual[name], 3) for name in own]
         told = {"messages": count, "a_second": round(count / own["seconds"]), "by_usual": by_usual}
         yield {"what": "ingest", "case": case, "pending": found[case][0]["pending"], **told}
-    yield extend()
+    yield extend(seconds)
 
 
-def extend() -> dict[str, Any]:
-    """When a key comes that is sent each second for an hour, by a clock that is turned."""
+def extend(seconds: int) -> dict[str, Any]:
+    """When a key comes that is sent each second for so long, by a clock that is turned."""
     with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
         stages = Stages(f"{folder}/warehouse")
         create_all(stages.root)
@@ -153,11 +153,11 @@ def extend() -> dict[str, Any]:
             {"topic": "t", "message_key": "page 7"},
             1,
         )
-        for instant in range(T0, T0 + HOUR_MS, SECOND_MS):
+        for instant in range(T0, T0 + seconds * SECOND_MS, SECOND_MS):
             stages.instant = instant
             append(stages.root, INBOX, row)
             stages.work()
-        stages.instant = T0 + 2 * HOUR_MS
+        stages.instant = T0 + seconds * SECOND_MS + HOUR_MS
         stages.work()
         text = (
             "SELECT arrow_cast(due_time, 'Int64') / 1000 AS due, arrow_cast(released_at, 'Int64') / 1000 AS at FROM t"
@@ -167,7 +167,7 @@ def extend() -> dict[str, Any]:
     late = max(each["at"] - each["due"] for each in rows[:-1])
     return {
         "what": "extend",
-        "sent": HOUR_MS // SECOND_MS,
+        "sent": seconds,
         "came": len(due),
         "apart_ms": sorted(set(np.diff([0, *due]).tolist())),
         "late_ms": late,
@@ -201,10 +201,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--waiting", type=int, default=WAITING, help="so many wait")
     parser.add_argument("--messages", type=int, default=MESSAGES_SENT, help="so many are a batch of ingest")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="so many times each case is measured")
+    parser.add_argument("--seconds", type=int, default=HOUR_MS // SECOND_MS, help="so long a key is sent")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     machine = describe("deltalake", "pyarrow", "numpy")
-    tell(machine, measured(options.waiting, options.messages, options.rounds), shown, as_json=options.json)
+    rows = measured(options.waiting, options.messages, options.rounds, options.seconds)
+    tell(machine, rows, shown, as_json=options.json)
     return 0
 
 

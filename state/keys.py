@@ -154,12 +154,16 @@ class WaitingKeys:
         if len(self) > _BLOCK << self._bits:
             self.forget(now)
         while len(self) > _BLOCK << self._bits:
-            self._blocks = [half for block in self._blocks for half in block.halves(self._bits)]
+            # One after the other, so that not all are there twice.
+            whole, self._blocks = self._blocks[::-1], []
+            while whole:
+                self._blocks += whole.pop().halves(self._bits)
             self._bits += 1
 
     def forget(self, now: int) -> None:
         """Let go what is due by then (ms UTC). O(messages)."""
-        self._blocks = [block.changed(NOBODY, NOBODY, now) for block in self._blocks]
+        for number, block in enumerate(self._blocks):
+            self._blocks[number] = block.changed(NOBODY, NOBODY, now)
 
     def _parted(self, keys: KeyHashes) -> Iterator[tuple[_Block, IntArray]]:
         return ((self._blocks[number], own) for number, own in self._parted_by_number(keys))
@@ -235,10 +239,15 @@ class _Block:
         new = new.take(new.due > now)
         if stays.all() and not len(new.keys):
             return self
-        kept = [column[stays] for column in self.columns]
         more = _Block.of(new, bounded=self.latest is not None)
-        at = np.searchsorted(kept[0], more.words)
-        columns = [np.insert(old, at, added) for old, added in zip(kept, more.columns, strict=True)]
+        places = np.searchsorted(self.words[stays], more.words) + np.arange(len(more))
+        is_old = np.ones(int(stays.sum()) + len(more), np.bool_)
+        is_old[places] = False
+        columns = list[npt.NDArray[Any]]()
+        for old, added in zip(self.columns, more.columns, strict=True):
+            column = np.empty(len(is_old), old.dtype)
+            column[is_old], column[places] = old[stays], added
+            columns.append(column)
         return _Block.of_columns(columns)
 
     def halves(self, bits: int) -> Iterator[_Block]:

@@ -1,0 +1,51 @@
+"""What may be with dispatch already, so that no newer message takes its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from pipeline.config.options import Options
+from pipeline.config.settings import Clock, LiveClock, Settings, VirtualClock
+from pipeline.delta.reading.messages import MessageLog
+from pipeline.delta.warehouse import Warehouse
+from pipeline.ingest.uniquekeys import UniqueKeys
+from pipeline.service.run import taking_in
+from pipeline.subscriptions.lines import NO_POLICIES, Topics
+from pipeline.subscriptions.topicpolicies import TopicPolicies
+from state.units import Ms
+from tests.support.client import new_warehouse
+from tests.support.examined import NOW, checkpoint
+
+UNIQUE = Topics({"t": TopicPolicies(unique="replace")})
+
+
+def keys(root: str, clock: Clock) -> UniqueKeys:
+    """Those of ingest by a clock; what is due within a second goes express."""
+    warehouse = Warehouse(root)
+    options = taking_in(Options(clock, Settings(express_ms=1_000)))
+    return UniqueKeys(warehouse, MessageLog(warehouse), options)
+
+
+def test_a_live_schedule_runs_ahead_and_takes_its_next_step_meanwhile(tmp_path: Path) -> None:
+    """It was told an instant, and steps by half of its lookahead; what goes express may be further ahead."""
+    root = str(tmp_path)
+    new_warehouse(root)
+    live = keys(root, LiveClock(lookahead_ms=10_000))
+    assert live.taken(Ms(NOW), UNIQUE) == NOW + 1_000
+    checkpoint(root, "schedule", 0, 1)
+    assert live.taken(Ms(NOW - 9_000), UNIQUE) == NOW + 5_000
+    assert live.taken(Ms(NOW + 9_000), UNIQUE) == NOW + 10_000
+    assert live.taken(Ms(NOW), NO_POLICIES) == 0
+
+
+def test_a_virtual_schedule_does_not_run_ahead(tmp_path: Path) -> None:
+    """Whatever it was told before."""
+    root = str(tmp_path)
+    new_warehouse(root)
+    checkpoint(root, "schedule", 0, 1)
+    assert keys(root, VirtualClock()).taken(Ms(NOW - 9_000), UNIQUE) == NOW - 8_000
