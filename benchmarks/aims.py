@@ -363,6 +363,7 @@ _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "recurring": aims_control.recurring,
     "windows": aims_control.windows,
     "keys": aims_control.keys,
+    "turns": aims_control.turns,
     "space": aims_control.freed,
     "cluster": _cluster,
     "kafka": _kafka,

@@ -15,11 +15,13 @@ _FORECAST_S = 10
 _FREED, _LEFT = 1.1, 0.55
 """What is cancelled leaves so much of what is delivered; of messages so much of all stays when half of them go."""
 _PLANNED_S, _SCHEDULES = 60, 100_000
+"""A million occurrences planned, and how many schedules that is for."""
 _UNEVEN, _COSTS = 0.05, 1.05
 """By how much a second of an opening may differ from the mean, and what a window may cost ingest."""
-"""A million occurrences planned, and how many schedules that is for."""
 _KEYS_MB, _KEYS_FOUND, _TAKEN, _KEYS_BESIDE, _EXTENDED_MS = 250, 500_000, 100_000, 1.02, 300_000
 """Of keys: memory of ten million, look-ups and messages a second, what they cost other topics, and the longest wait."""
+_SINGLE_MS, _SHARES = 2_000, 0.05
+"""A message of a tenant with one comes after so long, and equal tenants have shares that differ by no more."""
 _LOOKS = ("dry run", "dry run by key", "dry run of shift", "cancel by key")
 _COMMANDS = ("cancel", "undo", "shift", "undo of shift")
 _INDEXED = "put in the index"
@@ -173,3 +175,20 @@ def keys(result: Row) -> Iterator[Line]:
     came, apart = last["came"], last["apart_ms"]
     met = apart == [_EXTENDED_MS] and not last["late_ms"]
     yield Line(name, "a key sent each second", "comes each 300 s", f"{came} times, {apart} ms apart", met)
+
+
+def turns(result: Row) -> Iterator[Line]:
+    """Tenants that have turns, beside none. Judged is when a single message comes, and how even equal shares are."""
+    plain, *others = result["rows"]
+    for row in others:
+        what, single = f"turns, {row['case']}", row["single_after_ms"]
+        ours = "not yet" if single is None else f"{single / 1_000:g} s"
+        if row["case"] != "many":
+            met = single is not None and single <= _SINGLE_MS
+            yield Line(what, "one message behind many", f"<= {_SINGLE_MS / 1_000:g} s", ours, met)
+        if row["uneven"] is not None:
+            met = row["uneven"] <= _SHARES
+            yield Line(what, "shares", f"within {_SHARES:.0%}", f"{row['uneven']:.2%}", met)
+        beside = f"without turns {plain['batch_ms']} ms"
+        took = f"{row['batch_ms']} ms, the first one {row['looked_up_s']} s"
+        yield Line(what, f"a batch, {row['messages'] / MILLION:g} M held", "", took, None, beside)

@@ -72,6 +72,7 @@ def as_json(found: Pending) -> str:
             paused=each.paused,
             closed_until=each.closed_until,
             held_for_ms=each.held_ms,
+            fair_by=each.fair_by,
         )
         for each in found.backlogs
     ]
@@ -97,6 +98,8 @@ def _line(backlog: Backlog, now_ms: int) -> str:
     more += "" if backlog.closed_until is None else f", closed until {iso_text(backlog.closed_until)}"
     if backlog.held and backlog.held_ms is not None:
         more += f", the last one in {spell(backlog.held_ms)} at {backlog.max_rate:,} a second"
+    if backlog.held and backlog.fair_by is not None:
+        more += f", in turn by {printable(backlog.fair_by)}"
     return counted(name, backlog.count, backlog.next_due, now_ms) + more
 
 

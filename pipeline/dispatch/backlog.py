@@ -9,7 +9,8 @@ on the shelf, and done right after it, or at the next start.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from functools import partial
 from urllib.parse import unquote
 
 import numpy as np
@@ -23,9 +24,10 @@ from pipeline.delta.logs.entries import Commit, entry, last_note, newest, note_o
 from pipeline.delta.reading.files import LiveFiles, read_files
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
+from pipeline.dispatch.backlogchange import HELD_KINDS, BacklogChange, as_held
+from pipeline.dispatch.core.fairness import split_chosen
 from pipeline.dispatch.core.holding import (
     AGAIN,
-    EVERYTHING,
     Allowance,
     Share,
     Who,
@@ -36,16 +38,15 @@ from pipeline.dispatch.core.holding import (
     split_by_allowance,
 )
 from pipeline.dispatch.prepared import HeldChange, PreparedStore
-from pipeline.storage.arrays import arrow_schema, longs
+from pipeline.dispatch.turns import LooksUp, Served, Turns, of_incarnation
+from pipeline.storage.arrays import IntArray
+from pipeline.subscriptions.fairness import FairRule
 from pipeline.subscriptions.incarnations import Name
 from schemas import HELD
 
-_KINDS = arrow_schema(HELD.columns)
 _ROWS = 1 << 16
 """A file has no more runs."""
 _NOTHING = Allowance(0)
-SOON_MS, LATEST_MS = 5_000, 60_000
-"""A message whose guard could not be evaluated is tried again after so long, at the earliest and at the latest."""
 _SMALL, _MANY = 1 << 13, 32
 """Files with fewer runs are merged when there are so many."""
 
@@ -60,71 +61,24 @@ class HeldFile:
     undecided: Mapping[Name, int]
 
 
-@dataclass(frozen=True)
-class BacklogChange:
-    """What a batch does to the backlog; nothing is written yet.
-
-    Attributes:
-        gone: paths of files that go.
-        held: runs that come in their place, or are new.
-        allowed: how much of each subscription might be taken, of those that the batch concerns.
-    """
-
-    gone: tuple[str, ...] = ()
-    held: pa.Table = field(default_factory=_KINDS.empty_table)
-    allowed: Mapping[Name, Allowance] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        """Whether the backlog changes."""
-        return bool(self.gone or self.held.num_rows)
-
-    def within(self, runs: pa.Table) -> tuple[pa.Table, BacklogChange, dict[Name, int]]:
-        """Runs that were taken and not left out, less those that are more than may be handed over, which stay.
-
-        Returns:
-            The runs; the change, by which the others are held; how many positions are handed over of each subscription
-            that has such a bound.
-        """
-        bounds = {name: Allowance(each.handed) for name, each in self.allowed.items() if each.handed < EVERYTHING}
-        own = rows_of_subscriptions(runs, bounds)
-        if not len(own):
-            return runs, self, {}
-        handed, stays = split_by_allowance(runs.take(pa.array(own)), bounds)
-        counts: dict[Name, int] = {}
-        for (topic, name, _), share in counted(handed).items():
-            counts[topic, name] = counts.get((topic, name), 0) + share.positions
-        return pa.concat_tables([rows_except(runs, own), handed]).combine_chunks(), self._with(as_held(stays)), counts
-
-    def with_again(self, undecided: pa.Table, postponed: pa.Table, now: int) -> BacklogChange:
-        """The change when some runs that were taken stay, because their guard cannot be evaluated on them.
-
-        Args:
-            undecided: rows of `redelivery` on which it failed. They are tried again the later the longer they are due:
-                after the same time once more, within bounds.
-            postponed: those about which it could not be asked. They are tried again as soon as it can.
-            now: the time, ms UTC.
-        """
-        if not undecided.num_rows + postponed.num_rows:
-            return self
-        again = now + np.clip(now - longs(undecided, "due_time") // 1_000, SOON_MS, LATEST_MS)
-        times = pa.array(again * 1_000).cast(_KINDS.field(AGAIN).type)
-        held = as_held(undecided.append_column(AGAIN, times))
-        return self._with(pa.concat_tables([held, as_held(postponed)]))
-
-    def _with(self, runs: pa.Table) -> BacklogChange:
-        return replace(self, held=in_order(pa.concat_tables([self.held, runs])))
-
-
 class Backlog:
     """What is held, known by file; rows are read when some of them are taken."""
 
-    def __init__(self, warehouse: Warehouse, sink: Sink) -> None:
-        """Read who has how much in which file. Nothing was ever held: a look at the log."""
+    def __init__(self, warehouse: Warehouse, sink: Sink, values: LooksUp | None = None) -> None:
+        """Read who has how much in which file. Nothing was ever held: a look at the log.
+
+        Args:
+            warehouse: where the table lies.
+            sink: writes it.
+            values: looks values up, of subscriptions that have turns; None: nothing is taken.
+        """
         self._warehouse, self._store, self._path, self._sink = warehouse, warehouse.files, warehouse.path(HELD), sink
         self._live = LiveFiles(warehouse, HELD, lambda file: int(file["size"]))
         self._files: dict[str, HeldFile] = {}
         self._held: dict[Who, Share] = {}
         self.version = newest(self._store, self._path)
+        self._turns = Turns(values, () if sink.last is None else sink.last.note.get("turns", ()))
+        self._written = BacklogChange()
         if self.version:
             self._look()
 
@@ -154,27 +108,78 @@ class Backlog:
         """
         if not allowed:
             return runs, BacklogChange()
+        served = self._turns.served(allowed, lives)
         numbers = rows_of_subscriptions(runs, allowed)
-        paths = self._wanted(allowed, lives)
+        paths = self._wanted(allowed, lives, served)
         if not len(numbers) and not paths:
             return runs, BacklogChange()
-        old = _living(self._rows(paths), lives)
-        own = pa.concat_tables(
-            [old.take(pa.array(rows_of_subscriptions(old, allowed))), as_held(runs.take(pa.array(numbers)))]
-        )
-        taken, stays = split_by_allowance(_living(own, lives), allowed)
+        old, new = _living(self._rows(paths), lives), as_held(runs.take(pa.array(numbers)))
+        own = old.take(pa.array(rows_of_subscriptions(old, allowed)))
+        concerned = {(topic, name) for each in (own, new) for topic, name, _ in counted(each)}
+        bounds, new = {name: allowed[name] for name in allowed if name in concerned}, _living(new, lives)
+        taken, stays = self._split(own, new, allowed, served)
         rest = rows_except(old, rows_of_subscriptions(old, allowed))
-        concerned = {(topic, name) for topic, name, _ in counted(own)}
-        bounds = {name: allowed[name] for name in allowed if name in concerned}
         passing = pa.concat_tables([rows_except(runs, numbers), taken.select(runs.column_names)]).combine_chunks()
-        return passing, BacklogChange(tuple(paths), in_order(pa.concat_tables([rest, stays])), bounds)
+        fresh = new.take(pa.array(rows_of_subscriptions(new, dict.fromkeys(self._turns.names))))
+        held = in_order(pa.concat_tables([rest, stays]))
+        return passing, BacklogChange(tuple(paths), held, bounds, served, fresh)
+
+    def unready(
+        self,
+        rules: Mapping[Name, FairRule],
+        allowed: Mapping[Name, Allowance],
+        lives: Mapping[Name, int],
+        *,
+        whole: bool = False,
+    ) -> set[Name]:
+        """Those of whom something may be taken in turn, and not all that is held is looked up.
+
+        A portion of it is looked up now, or the whole.
+
+        Args:
+            rules: those who have turns.
+            allowed: how much may be taken.
+            lives: the present life of each subscription.
+            whole: all of it.
+        """
+        self._turns.follow(rules, self._held)
+        found = set[Name]()
+        for who in self._held if rules else ():
+            name, most = who[:2], allowed.get(who[:2], _NOTHING)
+            if name in rules and most.positions > 0 and lives.get(name) == who[2]:
+                rows = partial(self._rows_of, who)
+                found |= set() if self._turns.ready(who, rules[name], rows, whole=whole) else {name}
+        return found
+
+    def _rows_of(self, who: Who) -> pa.Table:
+        """All that is held of an incarnation."""
+        return of_incarnation(self._rows([path for path, file in self._files.items() if who in file.shares]), who)
+
+    def _split(
+        self, own: pa.Table, new: pa.Table, allowed: Mapping[Name, Allowance], served: Mapping[Who, Served]
+    ) -> tuple[pa.Table, pa.Table]:
+        """Runs that are taken, and those that stay, of what was held and of what is new.
+
+        Of whom something is taken in turn nothing is that is new: it is held, and chosen from then on.
+        """
+        if not served:
+            return split_by_allowance(pa.concat_tables([own, new]), allowed)
+        names = {who[:2]: None for who in served}
+        others = [rows_except(each, rows_of_subscriptions(each, names)) for each in (own, new)]
+        taken, stays = split_by_allowance(pa.concat_tables(others), allowed)
+        chosen = [split_chosen(of_incarnation(own, who), each.choice.keys) for who, each in served.items()]
+        taken = pa.concat_tables([taken, *(each for each, _ in chosen)])
+        held = [rest for _, rest in chosen] + [new.take(pa.array(rows_of_subscriptions(new, names)))]
+        return taken, pa.concat_tables([stays, *held])
 
     def written(self, change: BacklogChange) -> HeldChange:
         """Write the files of a change, which nobody sees yet."""
         files = self._sink.appender.put(
             change.held.slice(start, _ROWS) for start in range(0, change.held.num_rows, _ROWS)
         )
-        return HeldChange(self.version, {path: self._files[path].size for path in change.gone}, tuple(files))
+        self._written = change
+        gone = {path: self._files[path].size for path in change.gone}
+        return HeldChange(self.version, gone, tuple(files), self._turns.noted(change.served))
 
     def commit(
         self, change: HeldChange, owner: str, batch: int, ends: tuple[Offset | None, Offset], since: int | None = None
@@ -187,18 +192,32 @@ class Backlog:
         _commit(self._sink, change, owner, batch, ends, since)
         self._sink.appender.checkpoint()
         self._look()
+        done, self._written = self._written, BacklogChange()
+        gone = {name for name, most in done.allowed.items() if not most.is_nothing} - {who[:2] for who in done.served}
+        self._turns.done(done.served, done.back, done.fresh, gone)
 
-    def _wanted(self, allowed: Mapping[Name, Allowance], lives: Mapping[Name, int]) -> list[str]:
+    def _wanted(
+        self, allowed: Mapping[Name, Allowance], lives: Mapping[Name, int], served: Mapping[Who, Served]
+    ) -> list[str]:
         """The files that have what may be taken, or what is nobody's any more; and small ones that are too many."""
         found = set[str]()
         for who in self._held:
             most = allowed.get(who[:2], _NOTHING)
             if lives.get(who[:2]) != who[2]:
                 found |= {path for path, file in self._files.items() if who in file.shares}
+            elif who in served:
+                found |= self._with(who, served[who].choice.keys.due)
             elif not most.is_nothing:
                 found |= self._first_of(who, most)
         small = {path for path, file in self._files.items() if file.rows < _SMALL} - found
         return sorted(found | small if len(small) >= _MANY else found)
+
+    def _with(self, who: Who, due: IntArray) -> set[str]:
+        """The files in which positions of an incarnation may be that are due at some times, us UTC."""
+        times = np.unique(due // 1_000)
+        shares = ((path, file.shares[who]) for path, file in self._files.items() if who in file.shares)
+        ends = ((path, *np.searchsorted(times, (each.first_due, each.last_due + 1))) for path, each in shares)
+        return {path for path, first, end in ends if first < end}
 
     def _first_of(self, who: Who, most: Allowance) -> set[str]:
         """The files in which the first positions of an incarnation may be."""
@@ -233,7 +252,7 @@ class Backlog:
 
     def _rows(self, paths: list[str]) -> pa.Table:
         if not paths:
-            return _KINDS.empty_table()
+            return HELD_KINDS.empty_table()
         return as_held(read_files(self._warehouse, HELD, paths))
 
 
@@ -288,7 +307,7 @@ def taken_since(warehouse: Warehouse, shown: Commit | None) -> pa.Table | None:
         if commit is None or not _is_shown(commit, shown):
             names += [unquote(each["remove"]["path"]) for each in actions if "remove" in each]
     try:
-        return read_files(warehouse, HELD, names) if names else _KINDS.empty_table()
+        return read_files(warehouse, HELD, names) if names else HELD_KINDS.empty_table()
     except raised("AnalysisException", FileNotFoundError):
         # The latter is what Spark says where only it reaches the files.
         return None
@@ -306,15 +325,9 @@ def _commit(
     sink: Sink, change: HeldChange, owner: str, batch: int, ends: tuple[Offset | None, Offset], since: int | None
 ) -> None:
     begin, source = ends
-    note = {"begin": begin, "source": source, "since": change.version if since is None else since}
+    note: dict[str, object] = {"begin": begin, "source": source, "since": change.version if since is None else since}
+    note |= {"turns": change.turns} if change.turns else {}
     sink.commit(change.added, owner, batch, note, change.gone)
-
-
-def as_held(rows: pa.Table) -> pa.Table:
-    """Runs in the columns of `held`; those that lack `again_at` are not to be tried again at a time."""
-    if AGAIN not in rows.column_names:
-        rows = rows.append_column(AGAIN, pa.nulls(rows.num_rows, _KINDS.field(AGAIN).type))
-    return rows.select(_KINDS.names).cast(_KINDS)
 
 
 def _living(rows: pa.Table, lives: Mapping[Name, int]) -> pa.Table:

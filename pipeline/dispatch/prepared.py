@@ -54,18 +54,21 @@ class HeldChange:
         version: the version of the table that it changes.
         gone: the sizes, in bytes, of files that go, by their paths relative to the table.
         added: files that come.
+        turns: whose turn it is then, of incarnations that have turns (`pipeline.dispatch.turns`).
     """
 
     version: int
     gone: Mapping[str, int]
     added: tuple[DataFile, ...]
+    turns: tuple[tuple[Any, ...], ...] = ()
 
     @classmethod
     def of_note(cls, note: Mapping[str, Any] | None) -> "HeldChange | None":
         """From the text on the shelf; None: the batch changes nothing there."""
         if note is None:
             return None
-        return cls(note["version"], note["gone"], tuple(DataFile(**file) for file in note["added"]))
+        added, turns = (DataFile(**file) for file in note["added"]), map(tuple, note.get("turns", ()))
+        return cls(note["version"], note["gone"], tuple(added), tuple(turns))
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class Found:
         ledgers, place = np.unique(longs(runs, "ledger_id"), return_inverse=True)
         wanted = (place[run] << ENTRY_BITS) | entry
         messages, keys = _messages(log, window.bounds, ledgers, np.sort(wanted), settings.driver_bytes)
-        found, message = _match(wanted, keys)
+        found, message = matched(wanted, keys)
         same = pc.equal(_taken(runs, "topic", run[found]), _taken(messages.rows, "topic", message)).to_numpy(
             zero_copy_only=False
         )
@@ -240,20 +240,32 @@ def _messages(
     keys = [np.empty(0, np.int64)]
 
     def groups() -> Iterator[tuple[RowGroup, IntArray]]:
-        for group in message_groups(log, *bounds):
-            places = group.read(("ledger_id", "entry_id", "due_time"))
-            ledger, due = longs(places, "ledger_id"), np.floor_divide(longs(places, "due_time"), 1_000)
-            inside = np.flatnonzero(reduce(or_, (_held(each, ledger, due) for each in bounds)))
-            ledger, entry = ledger[inside], longs(places, "entry_id")[inside]
-            place = np.minimum(np.searchsorted(ledgers, ledger), len(ledgers) - 1)
-            key = (place << ENTRY_BITS) | entry
-            at = np.minimum(np.searchsorted(wanted, key), len(wanted) - 1)
-            hits = np.flatnonzero((ledgers[place] == ledger) & (wanted[at] == key))
-            if len(hits):
-                keys.append(key[hits])
-                yield group, inside[hits]
+        for group, rows, key in hits(log, bounds, ledgers, wanted):
+            keys.append(key)
+            yield group, rows
 
     return Gathered.read(MESSAGES, groups(), most), np.concatenate(keys)
+
+
+def hits(
+    log: MessageLog, bounds: Sequence[Bounds], ledgers: IntArray, wanted: IntArray
+) -> Iterator[tuple[RowGroup, IntArray, IntArray]]:
+    """The row groups that have messages of wanted keys, ascending ones; which rows they are, and their keys.
+
+    Raises:
+        NotInDriver: only Spark reaches them.
+    """
+    for group in message_groups(log, *bounds):
+        places = group.read(("ledger_id", "entry_id", "due_time"))
+        ledger, due = longs(places, "ledger_id"), np.floor_divide(longs(places, "due_time"), 1_000)
+        inside = np.flatnonzero(reduce(or_, (_held(each, ledger, due) for each in bounds)))
+        ledger, entry = ledger[inside], longs(places, "entry_id")[inside]
+        place = np.minimum(np.searchsorted(ledgers, ledger), len(ledgers) - 1)
+        key = (place << ENTRY_BITS) | entry
+        at = np.minimum(np.searchsorted(wanted, key), len(wanted) - 1)
+        found = np.flatnonzero((ledgers[place] == ledger) & (wanted[at] == key))
+        if len(found):
+            yield group, inside[found], key[found]
 
 
 def _held(bounds: Bounds, ledger: IntArray, due: IntArray) -> npt.NDArray[np.bool_]:
@@ -262,7 +274,7 @@ def _held(bounds: Bounds, ledger: IntArray, due: IntArray) -> npt.NDArray[np.boo
     return inside & (ledger >= bounds.first_ledger) & (ledger <= bounds.last_ledger)
 
 
-def _match(wanted: IntArray, keys: IntArray) -> tuple[IntArray, IntArray]:
+def matched(wanted: IntArray, keys: IntArray) -> tuple[IntArray, IntArray]:
     """Which wanted keys are there, and where."""
     if not len(keys):
         return keys, keys

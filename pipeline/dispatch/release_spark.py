@@ -214,12 +214,12 @@ def join(
     return joined.withColumns(order).drop("run_topic", "run_ledger", "first_entry", "last_entry")
 
 
-def looked_up(spark: SparkSession, runs: pa.Table, log: MessageLog) -> pa.Table:
-    """The messages of some runs, at least one, in the columns `LOOKED_UP`; as `release_local.Found.pieces`."""
+def looked_up(spark: SparkSession, runs: pa.Table, log: MessageLog, columns: Sequence[str] = LOOKED_UP) -> pa.Table:
+    """The messages of some runs, at least one, in columns of `LOOKED_UP`; as `release_local.Found.pieces`."""
     window = window_of(runs)
     numbered = spark.createDataFrame(runs.append_column("run", pa.array(range(runs.num_rows))))
     found = join(numbered, log.read(window.bounds, spark), window).drop("due_time")
-    return found.withColumnRenamed("message_time", "due_time").select(*LOOKED_UP).toArrow()
+    return found.withColumnRenamed("message_time", "due_time").select(*columns).toArrow()
 
 
 def positions(runs: DataFrame) -> DataFrame:

@@ -24,7 +24,8 @@ from pipeline.delta.checkpoints import EVERYTHING_BEFORE, Offset
 from pipeline.delta.logs.entries import Commit, newest, oldest
 from pipeline.delta.warehouse import Warehouse, ask, frame_of, rows_here
 from pipeline.delta.writing.oncewriter import Sink, last_commit
-from pipeline.dispatch.backlog import Backlog, BacklogChange, as_held, finish, hidden_since, taken_since
+from pipeline.dispatch.backlog import Backlog, finish, hidden_since, taken_since
+from pipeline.dispatch.backlogchange import BacklogChange, as_held
 from pipeline.dispatch.core.holding import in_order
 from pipeline.dispatch.plan import NOWHERE, source_of
 from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore, Visible

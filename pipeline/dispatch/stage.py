@@ -9,9 +9,8 @@ is left out like what was withdrawn (decision 0060), and so is what does not mee
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +27,9 @@ from pipeline.delta.writing.batchcommits import BatchCommits
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch import release_spark
 from pipeline.dispatch.asking import Failed
-from pipeline.dispatch.backlog import Backlog, BacklogChange
+from pipeline.dispatch.backlog import Backlog
+from pipeline.dispatch.backlogchange import BacklogChange
+from pipeline.dispatch.batch import BatchInputs, BatchResult, Release, Rows
 from pipeline.dispatch.closed import Closed, ClosedLog
 from pipeline.dispatch.core import expiry
 from pipeline.dispatch.core.expiry import LookUp
@@ -45,83 +46,30 @@ from pipeline.dispatch.core.shaping import (
     next_look,
     within_hours,
 )
-from pipeline.dispatch.core.withdrawn import UNDECIDED, Withdrawn, named
+from pipeline.dispatch.core.withdrawn import UNDECIDED, named
 from pipeline.dispatch.evaluator import shared
 from pipeline.dispatch.guarding import Guards
 from pipeline.dispatch.plan import Plan
 from pipeline.dispatch.prepared import PREPARED, Part, Prepared, PreparedStore
-from pipeline.dispatch.priority import Priorities, priorities_of
+from pipeline.dispatch.priority import priorities_of
 from pipeline.dispatch.publisher import Publisher
 from pipeline.dispatch.release import Stamp
 from pipeline.dispatch.release_local import Found, LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease
+from pipeline.dispatch.values import Values
 from pipeline.dispatch.withdrawnlog import WithdrawnLog, said
 from pipeline.dispatch.withdrawnlog import withdrawn_rows as withdrawn_arrays
 from pipeline.storage.arrays import longs
 from pipeline.subscriptions.guards import FOLDER as GUARD_FOLDER
 from pipeline.subscriptions.guards import GuardStates
 from pipeline.subscriptions.incarnations import Name
-from pipeline.subscriptions.lines import NO_POLICIES, Topics
 from pipeline.subscriptions.markers import PresentIncarnations
-from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.registry import Registry
 from schemas import DELIVERIES, EXPIRED, HELD, REDELIVERY, REJECTED_DISPATCH, SUPPRESSED, WAS_REPLACED
 from state.units import EPOCH, Ms, Us, ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-Release = LocalRelease | SparkRelease
-Rows: TypeAlias = "pa.Table | DataFrame"
-"""Of `rejected_dispatch`."""
-
-
-@dataclass(frozen=True)
-class BatchResult:
-    """What a batch takes.
-
-    Attributes:
-        release: what it hands over; None when nobody listens to any of it.
-        left_out: rows of `rejected_dispatch` for what is withdrawn, has expired, or does not meet its guard.
-        change: what it does to the backlog.
-        counts: how many positions are left out by policies, for each reason and incarnation of a subscription.
-        handed: how many positions are handed over of each subscription that has a rate.
-        undecided: runs that are held again, since their guard says nothing of them; None: none are.
-    """
-
-    release: Release | None
-    left_out: Rows | None
-    change: BacklogChange
-    counts: Mapping[tuple[str, Who], int] = field(default_factory=dict)
-    handed: Mapping[Name, int] = field(default_factory=dict)
-    undecided: pa.Table | None = None
-
-    def __bool__(self) -> bool:
-        """Whether there is anything to do."""
-        return bool(self.release is not None or self.left_out is not None or self.change)
-
-
-@dataclass(frozen=True)
-class BatchInputs:
-    """By what a batch is decided: who listens, what is closed, what is withdrawn, how much may be taken of whom.
-
-    `shapings` are the policies by which messages are left out, at version `registry`, and `topics` those of topics. A
-    batch that is repeated has none: what was left out by them is among what is withdrawn. `priorities` are those of the
-    version that decides.
-    """
-
-    lives: Mapping[Name, int]
-    closed: Closed
-    withdrawn: Withdrawn
-    allowed: Mapping[Name, Allowance]
-    shapings: Mapping[Name, Policies] = field(default_factory=dict)
-    registry: int = -1
-    priorities: Priorities = field(default_factory=dict)
-    topics: Topics = NO_POLICIES
-
-    def holding(self, name: Name) -> BatchInputs:
-        """The inputs when nothing of a subscription may be taken but what has expired."""
-        return replace(self, allowed={**self.allowed, name: self.allowed[name].only_expired})
 
 
 class Dispatch:
@@ -142,7 +90,8 @@ class Dispatch:
         shown = self.sinks["deliveries"], self.sinks["publications"]
         store = PreparedStore(warehouse.files, warehouse.path(DELIVERIES))
         self.publisher = Publisher(store, *shown, self._timeline, self._observe)
-        self._backlog = Backlog(warehouse, self.sinks["held"])
+        values = Values(warehouse, self._log, self._settings)
+        self._backlog = Backlog(warehouse, self.sinks["held"], values)
         self._pacing = Pacing(LONGEST_MS if self._timeline.live else None)
         evaluator = shared(self._settings.guard_timeout_ms, self._settings.guard_bytes, patient=not self._timeline.live)
         folders = (f"{warehouse.root}/{GUARD_FOLDER}", *self._settings.guard_tables)
@@ -252,6 +201,8 @@ class Dispatch:
         self._pacing.follow(shapings, waiting, now, failing)
         allowed = allowances(shapings, waiting, present, most, self._pacing, now, self._ahead, failing)
         allowed = within_hours(allowed, registered.hours, now)
+        # Who takes turns waits until it is known whose messages are held; others do not.
+        allowed |= dict.fromkeys(self._backlog.unready(registered.fair, allowed, present), Allowance(0))
         withdrawn, order = self._withdrawn.look(present), priorities_of(shapings)
         decided = allowed, shapings, registry, order, registered.topics
         return BatchInputs(present, Closed(self._closed), withdrawn, *decided)
@@ -261,6 +212,7 @@ class Dispatch:
         registered = self._registry.at(plan.registry)
         present = self._presence.at(plan.lives, registered.lines)
         begin = self._checkpoint.start(batch_id).offset
+        self._backlog.unready(registered.fair, plan.allowed, present, whole=True)
         withdrawn = said(self._warehouse, owner, batch_id, begin).and_undecided(plan.undecided)
         order = priorities_of(registered.shapings)
         return BatchInputs(present, Closed(self._closed, plan.closed), withdrawn, plan.allowed, priorities=order)

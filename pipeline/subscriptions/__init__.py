@@ -10,6 +10,7 @@ __all__ = [
     "cursors",
     "daysoff",
     "destination",
+    "fairness",
     "guards",
     "incarnations",
     "letters",

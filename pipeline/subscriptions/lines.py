@@ -16,6 +16,7 @@ from typing import Any
 
 from pipeline.config.errors import BadValue
 from pipeline.subscriptions.calendars import Calendars
+from pipeline.subscriptions.fairness import FairRule
 from pipeline.subscriptions.incarnations import Name, Sought, Subscription
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.topicnames import topic_of
@@ -258,6 +259,11 @@ class Registered:
     def hours(self) -> dict[Name, OpenHours]:
         """The open hours of the subscriptions that have some."""
         return {name: each.hours for name, each in self.shapings.items() if each.hours is not None}
+
+    @cached_property
+    def fair(self) -> dict[Name, FairRule]:
+        """By what subscriptions take turns that do."""
+        return {name: each.turns for name, each in self.shapings.items() if each.turns is not None}
 
     @cached_property
     def acknowledging(self) -> dict[Name, RegistryLine]:

@@ -1,9 +1,8 @@
 """The policies of a subscription: what it asks for beside its delays.
 
-A policy is a row of one of two tables: a field, and its line in the docstring. All else follows from these: checks,
-options of the command, what `policy show` says, and the tables in `docs/policies.md`.
-
-Those of topics are in `pipeline.subscriptions.topicpolicies`.
+A policy is a row of a table: a field, and its line in the docstring. All else follows from these: checks, options of
+the command, what `policy show` says, and the tables in `docs/policies.md`. Topics have a table of their own
+(`pipeline.subscriptions.topicpolicies`).
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Annotated, Any, Self
 from pipeline.config.errors import BadValue
 from pipeline.config.settings import DAY_MS
 from pipeline.subscriptions.destination import Destination, same_topic
+from pipeline.subscriptions.fairness import FAIR, WEIGHTS, FairRule
 from pipeline.subscriptions.policytable import Option, PolicyTable, Row, Shown, Text, Within
 from pipeline.subscriptions.windows import UTC_ZONE, OpenHours
 from state import Backoff, RetryPolicy
@@ -28,7 +28,7 @@ LONGEST_MS = 3_650 * DAY_MS
 """Of a duration, ms."""
 STOP, REJECT = REFUSED = "stop", "reject"
 """What a sink may do about a message that its broker refuses."""
-_ACK, _SINK, _GUARD, _OPEN = "ack", "sink", "guard", "open"
+_ACK, _SINK, _GUARD, _OPEN, _FAIR = "ack", "sink", "guard", "open", "fair_by"
 SHORTEST_TTL_MS = 1_000
 """With a shorter one a batch that takes its time would let messages expire."""
 TTLS = Within(SHORTEST_TTL_MS, LONGEST_MS)
@@ -63,6 +63,8 @@ class Policies(PolicyTable):
         open: the times of the week at which what is due may come (`state.windows`), such as `Mo-Fr 08:00-20:00`. At
             other times it is held. None: any time.
         open_zone: the time zone whose clock counts for them, such as `Europe/Rome`.
+        fair_by: of what is held each `key`, or value of a property (`property:NAME`), has its turn. None: by due time.
+        fair_weights: so many messages has each in its turn, of those that have more than one: `gold=3, silver=2`.
         ttl_ms: a message that was not handed over within so long after its due time (ms) is not delivered any more.
             None: as the topic says (`TopicPolicies`).
         guard: a condition (SQL) that a message has to meet when it is due, or it is not delivered
@@ -189,6 +191,20 @@ class Policies(PolicyTable):
         Text("a time zone"),
         Option("Whose clock counts for its open hours.", "ZONE", UTC_ZONE),
     ] = UTC_ZONE
+    fair_by: Annotated[
+        str | None,
+        Row(shapes=True),
+        Text(FAIR),
+        Option("Of what is held all values of this have their turn.", "key|property:NAME", "what was due first"),
+        Shown("turns: by {}; of what is held each has its turn"),
+    ] = None
+    fair_weights: Annotated[
+        str | None,
+        Row(_FAIR, _FAIR),
+        Text(WEIGHTS),
+        Option("So many messages each of these has in its turn.", "VALUE=N,...", "1 each"),
+        Shown("  messages in a turn: {}, others 1"),
+    ] = None
     ttl_ms: Annotated[int | None, Row(shapes=True), TTLS, TTL, EXPIRES] = None
     guard: Annotated[
         str | None,
@@ -217,8 +233,9 @@ class Policies(PolicyTable):
             raise BadValue("guard_tables", self.guard_tables, "a subscription with a guard")
         if self.open is None and self.open_zone != UTC_ZONE:
             raise BadValue("open_zone", self.open_zone, "a subscription with open hours")
-        if self.open is not None:
-            self.hours  # noqa: B018 - they are checked when they are made
+        if self.fair_weights is not None and self.fair_by is None:
+            raise BadValue("fair_weights", self.fair_weights, "a subscription with fair_by")
+        self.hours, self.turns  # noqa: B018 - they are checked when they are made
         if self.sink is not None:
             Destination.parse(self.sink)
             if self.ack:
@@ -240,6 +257,11 @@ class Policies(PolicyTable):
     def hours(self) -> OpenHours | None:
         """When what is due may come; None: at any time."""
         return None if self.open is None else OpenHours.of_texts(self.open, self.open_zone)
+
+    @cached_property
+    def turns(self) -> FairRule | None:
+        """Between whose messages turns are taken; None: they are not."""
+        return None if self.fair_by is None else FairRule.of_texts(self.fair_by, self.fair_weights)
 
     @cached_property
     def while_closed(self) -> Policies:

@@ -264,6 +264,13 @@ def test_a_reader_lets_one_message_of_a_key_wait(environment: Path) -> None:
     assert re.findall(r"^10:20:00 anna .*$", text, re.MULTILINE) == ["10:20:00 anna a chair"]
 
 
+@pytest.mark.soak
+def test_a_reader_gives_each_tenant_its_turn(environment: Path) -> None:
+    """The page of turns: who has one message is among the first; each block prints what the page says."""
+    text = followed(environment, ROOT / "docs" / "fairness.md")
+    assert "1 [('gold', 14), ('large', 5), ('small', 1)]" in text
+
+
 def test_the_guide_of_the_readme_works_word_for_word(environment: Path) -> None:
     """Install, init, subscribe, run, produce and consume in all the ways it names, stop: as a reader types it."""
     text = followed(environment, ROOT / "README.md")

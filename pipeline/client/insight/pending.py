@@ -35,6 +35,7 @@ class Backlog:
         paused: whether the subscription is now.
         max_rate: messages a second that come at most; None: any number.
         closed_until: when its hours open, ms UTC; None: it is open now, or has no hours.
+        fair_by: between whose messages turns are taken, of what is held; None: what was due first comes first.
         guard_error: why its guard cannot be evaluated; None: it can, or there is none.
         ttl_ms: how long after its due time a message may be handed over, its own or that of its topic; None: for ever.
     """
@@ -48,6 +49,7 @@ class Backlog:
     paused: bool = False
     max_rate: int | None = None
     closed_until: int | None = None
+    fair_by: str | None = None
     guard_error: str | None = None
     ttl_ms: int | None = None
 
@@ -140,6 +142,7 @@ def shaped(root: str, backlogs: Iterable[Backlog], looked: Counted) -> Iterator[
             paused=own.paused,
             max_rate=own.max_rate,
             closed_until=None if own.hours is None else own.hours.closed_until(clock_of(root).wall()),
+            fair_by=own.fair_by,
             ttl_ms=own.ttl_ms,
         )
 

@@ -1,3 +1,3 @@
 """What dispatch decides, over whole arrays: no Spark, file, log or clock (`tests/unit/house/test_cores.py`)."""
 
-__all__ = ["expiry", "holding", "runs", "shaping", "suspects", "withdrawn"]
+__all__ = ["expiry", "fairness", "holding", "runs", "shaping", "suspects", "withdrawn"]

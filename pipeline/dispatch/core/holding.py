@@ -109,11 +109,11 @@ def split_by_allowance(rows: pa.Table, allowed: Mapping[Name, Allowance]) -> tup
     heads = np.flatnonzero(np.diff(own, prepend=-1))
     before = np.repeat((ends - length)[heads], np.diff(np.append(heads, len(own))))
     limits = [allowed[name] for name in names]
-    late = np.where(due[order] <= _micros([each.expired_until for each in limits])[own], length, 0)
+    late = np.where(due[order] <= micros([each.expired_until for each in limits])[own], length, 0)
     more = np.minimum(np.add.reduceat(late, heads), np.array([each.expired for each in limits], np.int64))
     most = (np.array([each.positions for each in limits], np.int64) + more)[own]
     count = np.clip(most - (ends - length - before), 0, length)
-    count[due[order] > _micros([each.due_until for each in limits])[own]] = 0
+    count[due[order] > micros([each.due_until for each in limits])[own]] = 0
     some, rest = np.flatnonzero(count > 0), np.flatnonzero(count < length)
     taken = cut(rows, order[some], first[order[some]], first[order[some]] + count[some] - 1)
     stays = cut(rows, order[rest], first[order[rest]] + count[rest], last[order[rest]])
@@ -125,7 +125,7 @@ def due_until(rows: pa.Table, until: Mapping[Name, int]) -> IntArray:
     if not until or not rows.num_rows:
         return np.full(rows.num_rows, LONG_AGO)
     code, names = coded(rows)
-    return _micros([until.get(name, -EVERYTHING) for name in names])[code]
+    return micros([until.get(name, -EVERYTHING) for name in names])[code]
 
 
 def in_order(rows: pa.Table) -> pa.Table:
@@ -179,6 +179,6 @@ def coded(rows: pa.Table) -> tuple[IntArray, list[Name]]:
     return code.reshape(-1), names
 
 
-def _micros(times: Sequence[int]) -> IntArray:
+def micros(times: Sequence[int]) -> IntArray:
     """Times in ms as microseconds, as far as there are such."""
     return np.clip(np.array(times, np.int64), LONG_AGO // 1_000, -LONG_AGO // 1_000) * 1_000

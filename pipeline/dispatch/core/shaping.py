@@ -16,9 +16,9 @@ AHEAD_MS = 2_000
 """A guard is evaluated so long before a message is due, at most."""
 LONGEST_MS = 5_000
 """A rate makes up for no more time than this, when dispatch stood still while something waited (live)."""
-SPARE, GUARDED_SPARE = 10_000, 100
-"""So many positions are looked at beyond what a rate allows, since some may be withdrawn; fewer, when each of them has
-to be compared with a guard."""
+SPARE, FAIR_SPARE, GUARDED_SPARE = 10_000, 1_000, 100
+"""So many positions are looked at beyond what a rate allows, since some may be withdrawn; fewer, when they are taken in
+turn, one by one, and when each of them has to be compared with a guard."""
 _LOOK_MS = 1_000
 """By a clock that is turned, what is held for a rate or a guard is looked at so often."""
 _NOTHING = Allowance(0)
@@ -144,7 +144,8 @@ def allowances(
 
 def _paced(budget: int, now: Ms, shaping: Policies) -> Allowance:
     """What a rate allows, and beyond that what may stand in the place of messages that are left out."""
-    spare = SPARE if shaping.guard is None else GUARDED_SPARE
+    spare = SPARE if shaping.fair_by is None else FAIR_SPARE
+    spare = spare if shaping.guard is None else GUARDED_SPARE
     return Allowance(budget + spare, now, handed=budget) if budget else Allowance(0, now)
 
 

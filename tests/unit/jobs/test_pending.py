@@ -58,6 +58,7 @@ def test_pending_in_json_holds_every_minute() -> None:
     """A script draws its own bars, and can read the tables at the same versions."""
     found = json.loads(as_json(Pending((Backlog("t", "a", 3, 61_000, {60_000: 3}),), 2, {"messages": 7})))
     named = {"topic": "t", "subscription": "a", "held": 0, "paused": False, "closed_until": None, "held_for_ms": None}
+    named |= {"fair_by": None}
     assert found["subscriptions"] == [
         {
             **named,

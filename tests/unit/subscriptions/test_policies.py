@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from pipeline.config.errors import BadValue
+from pipeline.subscriptions.fairness import number_of, numbers_of
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.policytable import PolicyTable
 from pipeline.subscriptions.topicnames import partition_of, topic_of
@@ -16,10 +19,13 @@ from pipeline.subscriptions.topicpolicies import TopicPolicies
 BESIDE: dict[str, dict[str, Any]] = {
     "window": {"window": "Mo"},
     "open": {"open": "Mo"},
+    "fair_by": {"fair_by": "key"},
     "extend": {"unique_max_wait_ms": 5},
 }
 """What has to be stated beside some policies, and beside some values."""
 BESIDE |= {"unique": {"unique": "extend", "unique_max_wait_ms": 5}}
+GOLD = 5_418_593_745_518_863_692
+"""The number of a value."""
 EVERY = {
     "ack": "true",
     "ack_after": "17",
@@ -142,6 +148,40 @@ def test_hours_that_cannot_be_followed_are_refused(name: str, values: dict[str, 
         Policies(**values)
     assert refused.value.field == name
     assert Policies.followed({**values, "max_rate": "5"}) == Policies(max_rate=5)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("fair_by", {"fair_by": "tenant"}),
+        ("fair_by", {"fair_by": "property:"}),
+        ("fair_by", {"fair_by": "key "}),
+        ("fair_weights", {"fair_weights": "gold=3"}),
+        *(
+            ("fair_weights", {"fair_by": "key", "fair_weights": each})
+            for each in ("gold", "=3", "gold=0", "gold=1001", "gold=-1", "gold=3,", "gold=1, gold=2", "gold=\u0663")
+        ),
+    ],
+)
+def test_turns_that_cannot_be_followed_are_refused(name: str, values: dict[str, Any]) -> None:
+    """With the name of the policy. What another writer gets wrong is as if unset."""
+    with pytest.raises(BadValue) as refused:
+        Policies(**values)
+    assert refused.value.field == name
+    assert Policies.followed({**values, "max_rate": "5"}) == Policies(max_rate=5)
+
+
+def test_weights_are_those_of_values_and_of_others_one() -> None:
+    """A value may have blanks and signs within; its number is the same for ever."""
+    rule = Policies(fair_by="property: tenant id", fair_weights="gold=3, a = b =2").turns
+    assert rule is not None
+    assert (rule.property_name, rule.column, rule.weights) == ("tenant id", "properties", (("gold", 3), ("a = b", 2)))
+    values = np.sort([number_of(each) for each in (b"gold", b"a = b", b"x", None)])
+    known = {number_of(b"gold"): 3, number_of(b"a = b"): 2}
+    assert rule.weigh(values).tolist() == [known.get(each, 1) for each in values.tolist()]
+    assert rule.weigh(np.array([5])).tolist() == [1]
+    assert (number_of(b"gold"), number_of(None)) == (GOLD, 0)
+    assert numbers_of(pa.array(["gold", None, "gold"])).tolist() == [GOLD, 0, GOLD]
 
 
 @pytest.mark.parametrize(
