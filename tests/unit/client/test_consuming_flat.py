@@ -67,7 +67,8 @@ def test_who_seeks_often_keeps_nothing_of_the_lives_that_are_over(tmp_path: Path
     before = kept(consumer.engine)
     seek(world, consumer, 4, 8)
     more = kept(consumer.engine) - before
-    assert more.total() <= 4, more
+    # Equal numbers are one object or several, as it happens.
+    assert not more - Counter(int=7), more
 
 
 def test_who_subscribes_often_keeps_no_names(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
+from pipeline.client.choices import ConsumerType
 from pipeline.client.client import Client
+from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.exceptions import Timeout
 from pipeline.client.message import MessageId
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
@@ -78,6 +80,11 @@ def test_who_waits_for_messages_is_told_once_each_time_that_no_job_runs(root: st
     assert "since 1970-01-01T00:00:00Z" in notes[2]
 
 
+def joined(client: Client) -> Consumer:
+    """A consumer of a subscription that is there."""
+    return client.subscribe("t", "s", ConsumerType.Shared)
+
+
 @pytest.mark.parametrize("reads", [True, False])
 def test_who_waits_for_ever_finds_in_the_log_that_no_job_runs(
     root: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, *, reads: bool
@@ -86,7 +93,7 @@ def test_who_waits_for_ever_finds_in_the_log_that_no_job_runs(
     monkeypatch.setattr(job, "_QUIET_S", 0.0)
     subscribe(root, Subscription("t", "s", policies=Policies(ack=True)))
     with Client(root) as client:
-        wait = client.create_reader("t", MessageId.earliest).read_next if reads else client.subscribe("t", "s").receive
+        wait = client.create_reader("t", MessageId.earliest).read_next if reads else joined(client).receive
         with pytest.raises(Timeout):
             wait(200)
     said = [each.getMessage() for each in caplog.records]
