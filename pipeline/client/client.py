@@ -9,21 +9,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from pipeline.client.checks import Closing, answering, check_limit, checked_topic, root_of
 from pipeline.client.choices import ConsumerType, InitialPosition, PartitionsRoutingMode, RegexSubscriptionMode
 from pipeline.client.commanding.commander import Commander
-from pipeline.client.consuming.consumer import Consumer
-from pipeline.client.consuming.engine import Engine
-from pipeline.client.consuming.opening import engine_of, listen_to, open_consumer
-from pipeline.client.consuming.reader import Reader, ReaderListener
-from pipeline.client.consuming.registering import (
-    HowConsumed,
-    consumer_options,
-    register,
-    registered_for,
-)
+from pipeline.client.consuming.arguments import HowConsumed
 from pipeline.client.insight.looker import Looker
 from pipeline.client.message import MessageId
 from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, READER, check_kinds, refuse, spelled_out
@@ -33,17 +24,30 @@ from pipeline.client.producing.rows import HowProduced, Sender, sender_of
 from pipeline.client.producing.writer import Writer
 from pipeline.client.recurring import Recurring, each_of
 from pipeline.client.schema import BytesSchema, Schema
-from pipeline.client.subscribing.patterns import ConsumedTopics
 from pipeline.client.subscribing.policysetting import SetsPolicies
 from pipeline.client.subscribing.schedulesetting import SetsSchedules
 from pipeline.client.subscribing.subscriptions import unsubscribe
 from pipeline.client.subscribing.topics import expanded, topic_partitions
 from pipeline.client.tables.topiclog import TopicLog
 from pipeline.config.errors import NoWarehouse
+from pipeline.config.lazymodule import LazyModule
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.topicnames import plain_topic, spelled_like
 from schemas import CURSORS
 from state import DelaylineError
+
+if TYPE_CHECKING:
+    from pipeline.client.consuming import opening, reader, registering
+    from pipeline.client.consuming.consumer import Consumer
+    from pipeline.client.consuming.engine import Engine
+    from pipeline.client.consuming.reader import Reader, ReaderListener
+    from pipeline.client.subscribing import patterns
+    from pipeline.client.subscribing.patterns import ConsumedTopics
+else:
+    opening, reader, registering = (
+        LazyModule(f"{__package__}.consuming.{each}") for each in ("opening", "reader", "registering")
+    )
+    patterns = LazyModule(f"{__package__}.subscribing.patterns")
 
 _LOG = logging.getLogger(__name__)
 _BYTES = BytesSchema()
@@ -89,8 +93,8 @@ class Client(SetsPolicies, SetsSchedules, Commander, Looker, Closing):
         self._timeout_s, self._stats_s = operation_timeout_seconds, stats_interval_in_seconds
         self._writer = Writer(self._root, memory_limit_bytes, stats_interval_in_seconds)
         self._made: list[Producer | Reader] = []
-        self._consumers = weakref.WeakSet[Consumer]()
-        self._looks = weakref.WeakKeyDictionary[Producer | Consumer | Reader, Recurring]()
+        self._consumers: weakref.WeakSet[Producer | Consumer | Reader] = weakref.WeakSet()
+        self._looks: weakref.WeakKeyDictionary[Producer | Consumer | Reader, Recurring] = weakref.WeakKeyDictionary()
 
     @spelled_out(HowProduced)
     def create_producer(
@@ -172,22 +176,25 @@ class Client(SetsPolicies, SetsSchedules, Commander, Looker, Closing):
         check_kinds(subscription_name=subscription_name, consumer_type=consumer_type)
         check_limit("receiver_queue_size", how.get("receiver_queue_size", 0))
         mode = how.get("regex_subscription_mode", RegexSubscriptionMode.PersistentOnly)
-        consumed = ConsumedTopics(self._root, topic, subscription_name, how.get("dead_letter_policy"), mode)
+        consumed = patterns.ConsumedTopics(self._root, topic, subscription_name, how.get("dead_letter_policy"), mode)
         usual_s = _LOOK_S if consumed.named else _PATTERN_LOOK_S
         period_s = check_limit("pattern_auto_discovery_period", how.get("pattern_auto_discovery_period", usual_s), 1)
         with answering(self._root):
             topics = consumed.look()
-            policies = register(self._root, topics, subscription_name, consumer_type, how)
+            policies = registering.register(self._root, topics, subscription_name, consumer_type, how)
         if not topics:
             _LOG.info("%r: there is no topic that fits %r yet; its consumer waits for one", subscription_name, topic)
-        options = consumer_options(consumer_type, how, self._stats_s, consumed.spell)
+        options = registering.consumer_options(consumer_type, how, self._stats_s, consumed.spell)
 
         wait_s, forget = self._timeout_s, self._forget
         end = partial(self._unsubscribe, consumed.named, subscription_name)
-        made = open_consumer(self._engine(), policies, subscription_name, options, wait_s, forget, end)
+        made = opening.open_consumer(self._engine(), policies, subscription_name, options, wait_s, forget, end)
         self._consumers.add(made)
         if topics != consumed.named or not topics:
-            more = partial(register, self._root, name=subscription_name, consumer_type=consumer_type, how=how | _WHOLE)
+            whole = how | _WHOLE
+            more = partial(
+                registering.register, self._root, name=subscription_name, consumer_type=consumer_type, how=whole
+            )
             self._look(made, period_s, partial(_take_on_new, consumed, more))
         return made
 
@@ -234,7 +241,7 @@ class Client(SetsPolicies, SetsSchedules, Commander, Looker, Closing):
         name = checked_topic(topic)
         with answering(self._root):
             logs = _logs_of(self._root, topic)
-        made = Reader(
+        made = reader.Reader(
             logs,
             spelled_like(topic, name),
             schema,
@@ -305,7 +312,7 @@ class Client(SetsPolicies, SetsSchedules, Commander, Looker, Closing):
     def _unsubscribe(self, asked: list[str], name: str, made: Consumer) -> None:
         """End the subscription of a consumer, also of partitions that it has not noticed."""
         mine = {each.topic for each in made.topic_consumers}
-        mine |= registered_for(self._root, expanded(self._root, asked), name)
+        mine |= registering.registered_for(self._root, expanded(self._root, asked), name)
         each_of(partial(unsubscribe, self._root, each, name) for each in sorted(mine))
 
     def _look(self, made: Consumer, period_s: int, look: Callable[[Consumer], None]) -> None:
@@ -321,16 +328,15 @@ class Client(SetsPolicies, SetsSchedules, Commander, Looker, Closing):
 
     def _engine(self) -> Engine:
         try:
-            return engine_of(self._root)
+            return opening.engine_of(self._root)
         except FileNotFoundError as error:
             raise NoWarehouse(self._root, CURSORS.name) from error
 
     def _forget(self, made: Producer | Consumer | Reader) -> None:
         if (look := self._looks.pop(made, None)) is not None:
             look.end()
-        if isinstance(made, Consumer):
-            self._consumers.discard(made)
-        elif made in self._made:
+        self._consumers.discard(made)
+        if made in self._made:
             self._made.remove(made)
 
 
@@ -338,7 +344,7 @@ def _take_on_new(consumed: ConsumedTopics, more: Callable[[list[str]], dict[str,
     """Let a consumer get the messages of topics that came since, whose subscriptions are registered by a function."""
 
     def take(new: str) -> None:
-        listen_to(held, more([new]))
+        opening.listen_to(held, more([new]))
 
     # One that cannot be subscribed keeps no other one away.
     each_of(partial(take, each) for each in consumed.look({each.topic for each in held.topic_consumers}))

@@ -105,7 +105,7 @@ def test_messages_are_received_acknowledged_and_come_again(tmp_path: Path, monke
     """A receive that was cancelled has taken nothing."""
     world = World(str(tmp_path))
     engine = world.process()
-    monkeypatch.setattr(client_module, "engine_of", lambda _: engine)
+    monkeypatch.setattr("pipeline.client.consuming.opening.engine_of", lambda _: engine)
 
     async def program() -> None:
         async with aio.Client(world.root) as client:
@@ -152,7 +152,7 @@ def test_several_messages_are_received_at_once(tmp_path: Path, monkeypatch: pyte
     """What a call had when it was cancelled comes with the next one, in order, unless the consumer gives all back."""
     world = World(str(tmp_path))
     engine = world.process()
-    monkeypatch.setattr(client_module, "engine_of", lambda _: engine)
+    monkeypatch.setattr("pipeline.client.consuming.opening.engine_of", lambda _: engine)
 
     async def program() -> None:
         async with aio.Client(world.root) as client:

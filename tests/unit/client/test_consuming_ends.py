@@ -185,7 +185,7 @@ def test_a_consumer_that_a_program_forgot_leaves_its_slots_to_others(tmp_path: P
 def test_a_client_keeps_no_consumer_that_its_program_forgot(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that looks for new topics now and then, and is told when it becomes active."""
     made = World(root)
-    monkeypatch.setattr("pipeline.client.client.engine_of", lambda _: made.process())
+    monkeypatch.setattr("pipeline.client.consuming.opening.engine_of", lambda _: made.process())
     with Client(root) as client:
         gone = weakref.ref(
             client.subscribe([TOPIC], SUBSCRIPTION, ConsumerType.Shared, consumer_event_listener=Listener())

@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client import client as client_module
 from pipeline.client import public as delayline
 from pipeline.client import schemadoor as schema
 from pipeline.client.choices import ConsumerKeySharedPolicy, ConsumerType, KeySharedMode
@@ -134,7 +133,7 @@ def test_ranges_of_hashes_that_cannot_be_are_refused(ranges: Any) -> None:  # no
 def test_options_that_hold_anyway_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each message is acknowledged by itself, and comes in the order of its key; the shortest queue is one message."""
     world = consumed.World(str(tmp_path), SubscriptionType.KEY_SHARED)
-    monkeypatch.setattr(client_module, "engine_of", lambda _: world.process())
+    monkeypatch.setattr("pipeline.client.consuming.opening.engine_of", lambda _: world.process())
     loose = ConsumerKeySharedPolicy(allow_out_of_order_delivery=True)
     options: dict[str, Any] = {"key_shared_policy": loose, "batch_index_ack_enabled": True, "receiver_queue_size": 0}
     with Client(world.root) as client:

@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client import client as client_module
 from pipeline.client import public
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.delta.deltars import open_table, query
@@ -39,7 +38,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> consumed.World:
             world.dispatch.deliver((1, 0))
 
     monkeypatch.setattr(engine, "wake", turn)
-    monkeypatch.setattr(client_module, "engine_of", lambda _: engine)
+    monkeypatch.setattr("pipeline.client.consuming.opening.engine_of", lambda _: engine)
     monkeypatch.setitem(sys.modules, "delayline", public)
     return world
 

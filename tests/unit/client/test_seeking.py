@@ -10,12 +10,11 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client import client as clients
 from pipeline.client.choices import ConsumerType
 from pipeline.client.client import Client
 from pipeline.client.consuming import consumer as consumers
+from pipeline.client.consuming.arguments import HowConsumed
 from pipeline.client.consuming.consumer import Consumer
-from pipeline.client.consuming.registering import HowConsumed
 from pipeline.client.exceptions import SubscriptionNotFound, Timeout
 from pipeline.client.insight.pending import pending
 from pipeline.client.insight.prospect import prospect
@@ -114,7 +113,7 @@ def test_a_consumer_seeks_with_the_message_or_behind_it_as_it_was_told(
         return 0
 
     monkeypatch.setattr(consumers, "begin_anew", begun)
-    monkeypatch.setattr(clients, "engine_of", lambda _: World(str(tmp_path)).process())
+    monkeypatch.setattr("pipeline.client.consuming.opening.engine_of", lambda _: World(str(tmp_path)).process())
     with Client(new_warehouse(tmp_path)) as client:
         options: HowConsumed = {"start_message_id_inclusive": True} if inclusive else {}
         client.subscribe("t", "s", ConsumerType.Shared, **options).seek(MessageId.earliest)

@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client import client as client_module
 from pipeline.client.choices import (
     ConsumerDeadLetterPolicy,
     ConsumerKeySharedPolicy,
@@ -43,7 +42,7 @@ SHARED: dict[str, Any] = {"consumer_type": ConsumerType.Shared}
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """A warehouse whose service has noticed subscription `s` of topic `t`."""
     made = World(str(tmp_path))
-    monkeypatch.setattr(client_module, "engine_of", lambda _: made.process())
+    monkeypatch.setattr("pipeline.client.consuming.opening.engine_of", lambda _: made.process())
     return made
 
 

@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client import client as client_module
 from pipeline.client.choices import ConsumerDeadLetterPolicy, ConsumerType, RegexSubscriptionMode
 from pipeline.client.client import Client
 from pipeline.client.commanding.commands import cancel
@@ -154,7 +153,7 @@ def test_a_message_names_its_topic_as_its_consumer_spells_it(
 ) -> None:
     """A program compares it with the name that it has; its ids can be given back, by either name."""
     world = consumed.World(str(tmp_path))
-    monkeypatch.setattr(client_module, "engine_of", lambda _: world.process())
+    monkeypatch.setattr("pipeline.client.consuming.opening.engine_of", lambda _: world.process())
     put(world.root, MESSAGES, message_row(1, 0, 5))
     with Client(world.root) as client:
         consumer = client.subscribe(asked, "s", SHARED)

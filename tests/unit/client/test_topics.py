@@ -16,7 +16,6 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from deltalake import write_deltalake
 
-from pipeline.client import client as client_module
 from pipeline.client.choices import ConsumerDeadLetterPolicy, ConsumerType, PartitionsRoutingMode
 from pipeline.client.client import Client
 from pipeline.client.consuming.registering import register
@@ -44,7 +43,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> consumed.World:
     monkeypatch.setattr(consumed, "TOPIC", "t-partition-1")
     made = consumed.World(str(tmp_path))
     create_partitioned_topic(made.root, "t", 2)
-    monkeypatch.setattr(client_module, "engine_of", lambda _: made.process())
+    monkeypatch.setattr("pipeline.client.consuming.opening.engine_of", lambda _: made.process())
     return made
 
 
