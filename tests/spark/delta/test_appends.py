@@ -50,7 +50,8 @@ def rows(spark: SparkSession, *batches: int) -> DataFrame:
     """A publication of each batch."""
     times = {name: F.timestamp_millis(F.lit(T0)) for name in ("committed_at", "first_due", "last_due")}
     frame = spark.createDataFrame([(batch,) for batch in batches], "batch_id bigint")
-    return frame.withColumns(times | {"count": F.lit(1).cast("bigint")})
+    others = {"count": F.lit(1).cast("bigint"), "job_started_at": F.lit(None).cast("timestamp")}
+    return frame.withColumns(times | others)
 
 
 def held(spark: SparkSession, path: str) -> list[int]:
@@ -118,8 +119,7 @@ def test_rows_of_the_driver_are_rows_like_others(spark: SparkSession, path: str)
     """Written without a job; times are times."""
     when = datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
     times = dict.fromkeys(("committed_at", "first_due", "last_due"), when)
-    kinds = [("batch_id", pa.int64()), ("committed_at", pa.timestamp("us", "UTC")), ("count", pa.int64())]
-    schema = pa.schema([*kinds, ("first_due", pa.timestamp("us", "UTC")), ("last_due", pa.timestamp("us", "UTC"))])
+    schema = arrow_schema(PUBLICATIONS.columns)
     appender = Appender(spark, path, PUBLICATIONS)
     appender.commit(appender.put(pa.Table.from_pylist([{"batch_id": 7, "count": 3, **times}], schema=schema)), "")
     found = spark.read.format("delta").load(path).where(F.col("committed_at") == F.lit(when)).collect()

@@ -21,6 +21,7 @@ def filled(spark: SparkSession, folder: str) -> Warehouse:
         rows = spark.range(first, end, numPartitions=end - first).selectExpr(
             "id AS batch_id", "timestamp_millis(0) AS committed_at", "id AS count",
             "timestamp_millis(0) AS first_due", "timestamp_millis(0) AS last_due",
+            "CAST(NULL AS TIMESTAMP) AS job_started_at",
         )  # fmt: skip
         rows.write.format("delta").mode("append").save(warehouse.path(PUBLICATIONS))
     return warehouse

@@ -27,9 +27,10 @@ def test_what_was_refused_was_released_in_this_batch_or_before(monkeypatch: pyte
     monkeypatch.setattr("pipeline.settle.stage.newest", lambda *_: 0)
     settle: Any = object.__new__(Settle)
     settle._last, settle._written, settle._opened, settle._follows = None, [], {}, False
+    settle._days = SimpleNamespace(version=lambda _: -1)
     settle._moves = SimpleNamespace(any=False)
     settle._registry = SimpleNamespace(
-        version=lambda: 1, at=lambda _: SimpleNamespace(acknowledging={("t", "s"): None})
+        version=lambda: 1, at=lambda _: SimpleNamespace(acknowledging={("t", "s"): None}, topics=None)
     )
     settle._presence = SimpleNamespace(marker=lambda _: 1)
     settle._files, settle._warehouse = None, SimpleNamespace(path=lambda _: "", root="")
