@@ -291,6 +291,20 @@ def fitted(opened: DeltaTable, table: Table, rows: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(filled, names=found.names).combine_chunks()
 
 
+def replace_rows(opened: DeltaTable, table: Table, rows: list[dict[str, Any]], where: str) -> None:
+    """Put rows, or none, in the place of those that meet a condition in SQL, by a commit; to be `retried`.
+
+    Raises:
+        ColumnGone: the table lacks a column of the rows.
+        CommitFailedError: another writer was faster.
+    """
+    new = fitted(opened, table, rows_of(table, rows))
+    if rows:
+        write_deltalake(opened, new, mode="overwrite", predicate=where, post_commithook_properties=LOG_STAYS)
+    else:
+        opened.delete(where, post_commithook_properties=LOG_STAYS)
+
+
 def rows_of(table: Table, rows: list[dict[str, Any]]) -> pa.Table:
     """Rows as Arrow, in the table's schema."""
     return pa.Table.from_pylist(rows, schema=arrow_schema(table))

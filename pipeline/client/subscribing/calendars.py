@@ -7,12 +7,12 @@ from contextlib import suppress
 from datetime import date
 from typing import Any
 
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from pipeline.client.exceptions import CalendarNotFound
 from pipeline.client.subscribing.policysetting import topics
 from pipeline.config.errors import BadValue, NoWarehouse, check_kind
-from pipeline.delta.deltars import LOG_STAYS, fitted, open_table, query, quoted, retried, rows_of
+from pipeline.delta.deltars import open_table, query, quoted, replace_rows, retried
 from pipeline.subscriptions.calendars import (
     MOST_DAYS,
     NO_CALENDARS,
@@ -87,7 +87,7 @@ def set_calendar(root: str, name: str, days: Days, *, years: Sequence[int] | Non
         made[:] = sorted({each.day: each for each in [*kept, *given]}.values())
         if len(made) > MOST_DAYS:
             raise BadValue("days", f"{len(made)} days", f"{MOST_DAYS} of a calendar at most")
-        _replace(opened, name, [_row(name, each) for each in made])
+        replace_rows(opened, CALENDARS, [_row(name, each) for each in made], f"name = {quoted(name)}")
 
     retried(root, CALENDARS, write)
     return tuple(made)
@@ -105,15 +105,6 @@ def followed_topics(root: str) -> Topics:
         NoWarehouse: the folder has no registry.
     """
     return with_days(root, topics(root))
-
-
-def _replace(opened: DeltaTable, name: str, rows: list[dict[str, Any]]) -> None:
-    """Put rows in the place of those that have a name, by a commit in which nobody else changed them."""
-    mine, new = f"name = {quoted(name)}", fitted(opened, CALENDARS, rows_of(CALENDARS, rows))
-    if rows:
-        write_deltalake(opened, new, mode="overwrite", predicate=mine, post_commithook_properties=LOG_STAYS)
-    else:
-        opened.delete(mine, post_commithook_properties=LOG_STAYS)
 
 
 def _pairs(days: Days) -> Iterable[tuple[str | date, str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Unpack
 
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from deltalake.schema import PrimitiveType
 
 from pipeline.client.clock import clock_of
@@ -18,7 +18,7 @@ from pipeline.client.subscribing.arguments import HowScheduled
 from pipeline.client.subscribing.calendars import calendars
 from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.config.spelling import iso_text
-from pipeline.delta.deltars import LOG_STAYS, fitted, open_table, query, quoted, retried, rows_of
+from pipeline.delta.deltars import open_table, query, quoted, replace_rows, retried
 from pipeline.subscriptions.calendars import NO_CALENDARS, Calendars
 from pipeline.subscriptions.schedules import Schedule, ScheduleRow, schedule_rows
 from schemas import SCHEDULES
@@ -206,14 +206,9 @@ def _changed(root: str, name: str, **columns: Any) -> Schedule:  # noqa: ANN401 
 def _replace(root: str, name: str, decide: Callable[[list[dict[str, Any]]], Schedule | None]) -> None:
     """Put a row in the place of those that have a name, or none, by one commit in which nobody else changed them."""
     _check_name(name)
-    mine = f"name = {quoted(name)}"
 
     def write(opened: DeltaTable) -> None:
         found = decide(_held(opened, name))
-        rows = fitted(opened, SCHEDULES, rows_of(SCHEDULES, [] if found is None else [found.as_row()]))
-        if found is None:
-            opened.delete(mine, post_commithook_properties=LOG_STAYS)
-        else:
-            write_deltalake(opened, rows, mode="overwrite", predicate=mine, post_commithook_properties=LOG_STAYS)
+        replace_rows(opened, SCHEDULES, [] if found is None else [found.as_row()], f"name = {quoted(name)}")
 
     retried(root, SCHEDULES, write)
