@@ -67,7 +67,8 @@ class CommandLog:
 
     def _above(self, version: int, files: Mapping[str, Bounds]) -> Commanded:
         mark = read_mark(self._warehouse.files, self._warehouse.root)
-        unread = [path for path, held in files.items() if path not in self._rows and _is_above(held, mark)]
+        above = (path for path, held in files.items() if not mark.covers_all(held.last_due, held.last_ledger))
+        unread = [path for path in above if path not in self._rows]
         fresh = {path: _needed(self._read(path, version), mark) for path in unread}
         anew = mark != self._mark or not self._rows.keys() <= files.keys()
         if anew:
@@ -80,11 +81,6 @@ class CommandLog:
         """The rows of a file; none of one that cannot be followed, which changes nothing."""
         added = [{"path": path, "version": version}]
         return read_strangers(self._warehouse, COMMANDS, added, READ)[0]
-
-
-def _is_above(held: Bounds, mark: SettledMark) -> bool:
-    """Whether a file has rows that are not below a mark."""
-    return held.last_due > mark.due_ms or held.last_ledger >= mark.ledger
 
 
 def _needed(rows: pa.Table, mark: SettledMark) -> pa.Table:

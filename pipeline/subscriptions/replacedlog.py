@@ -13,7 +13,7 @@ from pipeline.delta.reading.files import LiveFiles, read_files
 from pipeline.delta.reading.messages import Bounds
 from pipeline.delta.warehouse import Warehouse
 from pipeline.subscriptions.replacedrows import POSITIONS, by_topic
-from pipeline.subscriptions.settled import SettledMark, read_mark
+from pipeline.subscriptions.settled import read_mark
 from schemas import REPLACED
 from state.positionset import PositionSet
 
@@ -59,7 +59,8 @@ class ReplacedLog:
     def _follow(self, files: Mapping[str, tuple[Bounds, int]]) -> None:
         """Read what is new. Files that were merged are read once more, and say the same."""
         mark = read_mark(self._warehouse.files, self._warehouse.root)
-        rows = {path: count for path, (held, count) in files.items() if _is_above(held, mark)}
+        above = ((path, *held) for path, held in files.items())
+        rows = {path: count for path, held, count in above if not mark.covers_all(held.last_due, held.last_ledger)}
         if sum(map(len, self._held.values())) > 2 * sum(rows.values()) + _SLACK:
             self._held, self._read = {}, set()
         for path in sorted(rows.keys() - self._read):
@@ -71,10 +72,6 @@ class ReplacedLog:
 
 def _file(file: Mapping[str, Any]) -> tuple[Bounds, int]:
     return Bounds.of_file(file), count(file.get("stats")) or 0
-
-
-def _is_above(held: Bounds, mark: SettledMark) -> bool:
-    return held.last_due > mark.due_ms or held.last_ledger >= mark.ledger
 
 
 def _both(held: PositionSet | None, more: PositionSet) -> PositionSet:

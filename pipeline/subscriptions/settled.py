@@ -45,6 +45,10 @@ class SettledMark:
         earlier = pc.less_equal(rows.column(due).cast(pa.int64()), self.due_ms * 1_000)
         return pc.fill_null(pc.and_(earlier, pc.less(rows.column("ledger_id"), self.ledger)), fill_value=False)
 
+    def covers_all(self, last_due: int, last_ledger: int) -> bool:
+        """Whether rows that are due up to a time (ms UTC), in ledgers up to one, are all below the mark."""
+        return last_due <= self.due_ms and last_ledger < self.ledger
+
     def dumps(self) -> str:
         """The content of the file."""
         return json.dumps(asdict(self))
