@@ -29,7 +29,7 @@ def set_(
     from pipeline.client.subscribing.calendars import set_calendar
 
     texts = dict(each.partition("=")[::2] for each in days)
-    _told(name, len(set_calendar(warehouse, name, texts)), as_json=as_json)
+    _tell(name, len(set_calendar(warehouse, name, texts)), as_json=as_json)
 
 
 @calendar.command("list")
@@ -71,7 +71,7 @@ def import_(
     from pipeline.client.subscribing.calendars import set_calendar
 
     taken = command.public_days(country, region, years)
-    _told(name, len(set_calendar(warehouse, name, taken, years=years)), as_json=as_json)
+    _tell(name, len(set_calendar(warehouse, name, taken, years=years)), as_json=as_json)
 
 
 @calendar.command()
@@ -85,6 +85,6 @@ def delete(warehouse: Warehouse, name: _Name, *, as_json: AsJson = False) -> Non
     tell(json_line({"calendar": name}) if as_json else printable(f"{name}: deleted"))
 
 
-def _told(name: str, count: int, *, as_json: bool) -> None:
+def _tell(name: str, count: int, *, as_json: bool) -> None:
     """Say how many days a calendar has."""
     tell(json_line({"calendar": name, "days": count}) if as_json else printable(f"{name}: {count} days"))
