@@ -23,9 +23,7 @@ from pipeline.client.message import Message
 from pipeline.client.subscribing.calendars import calendar, calendars, set_calendar
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.schedules import schedules, set_schedule
-from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadValue
-from pipeline.config.settings import LONGEST_HORIZON_MS, Settings
 from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.doctor.examine import examine
 from pipeline.subscriptions.calendars import MOST_DAYS, CalendarDay
@@ -33,6 +31,7 @@ from pipeline.subscriptions.schedules import OCCURRENCE
 from pipeline.testing.public import warehouse
 from schemas import CALENDARS, DELIVERIES
 from tests.support.invoked import invoke, output, run
+from tests.support.recurring import begun
 from tests.support.stages import Stages
 
 DAY = 86_400_000
@@ -42,11 +41,7 @@ T0 = int(datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp() * 1_000)
 @pytest.fixture
 def stages(tmp_path: Path) -> Stages:
     """A warehouse with one subscription."""
-    made = Stages(str(tmp_path / "warehouse"), Settings(horizon_ms=LONGEST_HORIZON_MS))
-    subscribe(made.root, Subscription("reminders", "s", tick_ms=1))
-    made.instant = T0
-    made.work()
-    return made
+    return begun(str(tmp_path / "warehouse"), T0)
 
 
 def came(stages: Stages) -> list[str]:

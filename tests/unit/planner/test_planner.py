@@ -26,6 +26,7 @@ from pipeline.subscriptions.scheduleplans import FOLDER, NAME
 from pipeline.subscriptions.schedules import OCCURRENCE, SCHEDULE
 from pipeline.testing.warehouse import warehouse
 from schemas import DELIVERIES, INBOX, SCHEDULES
+from tests.support.recurring import begun, came
 from tests.support.stages import Stages
 
 SECOND, HOUR, DAY = 1_000, 3_600_000, 86_400_000
@@ -35,17 +36,7 @@ T0 = int(datetime(2026, 6, 1, 12, 0, 0, 500_000, tzinfo=UTC).timestamp() * 1_000
 @pytest.fixture
 def stages(tmp_path: Path) -> Stages:
     """A warehouse with one subscription."""
-    made = Stages(str(tmp_path / "warehouse"), Settings(horizon_ms=LONGEST_HORIZON_MS))
-    subscribe(made.root, Subscription("reminders", "s", tick_ms=1))
-    made.instant = T0
-    made.work()
-    return made
-
-
-def came(stages: Stages) -> Counter[tuple[str, str]]:
-    """What was delivered: the payload, and the occurrence from the day on."""
-    rows = query("SELECT properties, payload FROM t", t=open_table(stages.root, DELIVERIES))
-    return Counter((row["payload"].decode(), dict(row["properties"])[OCCURRENCE][8:16]) for row in rows)
+    return begun(str(tmp_path / "warehouse"), T0)
 
 
 def sent(stages: Stages) -> list[dict[str, Any]]:

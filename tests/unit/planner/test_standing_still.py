@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,14 @@ from pipeline.client.exceptions import ScheduleNotFound
 from pipeline.client.subscribing.schedules import delete_schedule, schedule, schedules, set_schedule
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadValue, ColumnGone
-from pipeline.config.settings import LONGEST_HORIZON_MS, Settings
 from pipeline.delta.deltars import append, open_table, path_of, query, rows_of
 from pipeline.planner import planner
 from pipeline.planner.cursors import Cursors
 from pipeline.planner.planner import Planner
 from pipeline.subscriptions.scheduleplans import FOLDER
-from pipeline.subscriptions.schedules import MOST_BYTES, OCCURRENCE, Schedule
-from schemas import DELIVERIES, INBOX, SCHEDULES, SUBSCRIPTIONS
+from pipeline.subscriptions.schedules import MOST_BYTES, Schedule
+from schemas import INBOX, SCHEDULES, SUBSCRIPTIONS
+from tests.support.recurring import begun, came
 from tests.support.stages import Stages
 
 SECOND, HOUR, DAY = 1_000, 3_600_000, 86_400_000
@@ -39,17 +38,7 @@ GOOD = {"name": "good", "topic": "reminders", "cron": "0 13 * * *", "payload": "
 @pytest.fixture
 def stages(tmp_path: Path) -> Stages:
     """A warehouse with one subscription."""
-    made = Stages(str(tmp_path / "warehouse"), Settings(horizon_ms=LONGEST_HORIZON_MS))
-    subscribe(made.root, Subscription("reminders", "s", tick_ms=1))
-    made.instant = T0
-    made.work()
-    return made
-
-
-def came(stages: Stages) -> Counter[tuple[str, str]]:
-    """What was delivered: the payload, and the occurrence from the day on."""
-    rows = query("SELECT properties, payload FROM t", t=open_table(stages.root, DELIVERIES))
-    return Counter((row["payload"].decode(), dict(row["properties"])[OCCURRENCE][8:16]) for row in rows)
+    return begun(str(tmp_path / "warehouse"), T0)
 
 
 def go(stages: Stages, span_ms: int) -> None:
