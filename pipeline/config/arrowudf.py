@@ -17,8 +17,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 ArrowFunction = Callable[..., pa.Array]
-_TYPES = {"string": pa.string(), "binary": pa.binary(), "bigint": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
-"""What arguments may be."""
+_TYPES = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "boolean": pa.bool_(),
+}
+"""What arguments, and fields of what is given, may be."""
 
 
 def arrow_column(
@@ -28,8 +34,8 @@ def arrow_column(
 
     Args:
         function: of arrays, in the order of the arguments; it gives an array of structs.
-        arguments: columns, and their types: string, binary, bigint or timestamp.
-        fields: the fields of the structs, and their types: these, or boolean.
+        arguments: columns, and their types: string, binary, bigint, timestamp or boolean.
+        fields: the fields of the structs, and their types, of the same ones.
     """
     functions: Any = F  # mypy finds neither of the two there
     if spark_line().has_arrow_udf:
@@ -56,7 +62,8 @@ def made_of_pandas(function: ArrowFunction, arguments: Sequence[str], fields: Se
 def _arrow(column: Any, kind: str) -> pa.Array:  # noqa: ANN401 - a series of pandas
     if kind in {"string", "binary"}:
         return pa.array(column, pa.binary(), from_pandas=True).cast(_TYPES[kind], safe=False)
-    return pa.array(column, pa.string(), from_pandas=True).cast(pa.int64()).cast(_TYPES[kind])
+    texts = pa.array(column, pa.string(), from_pandas=True)
+    return (texts.cast(pa.int64()) if kind == "timestamp" else texts).cast(_TYPES[kind])
 
 
 def _text(column: pa.Array) -> pa.Array:

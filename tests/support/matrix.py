@@ -24,7 +24,8 @@ _LOCK = ROOT / "requirements" / "all.lock"
 _PIN = re.compile(r"^(?P<name>[a-z0-9-]+)==(?P<version>\S+).*\n(?:    .*\n)+", re.MULTILINE)
 _LEFT_OPEN = ("-W", "ignore:unclosed <socket:ResourceWarning")
 """PySpark before 4.2 leaves its sockets to the collector of garbage, and here a warning is an error."""
-_SEVERAL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+_SEVERAL = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
+"""As `make test`: files that make a session of their own need a third process (`tests/support/sharing.py`)."""
 
 
 @dataclass(frozen=True)

@@ -44,3 +44,10 @@ def test_far_times_large_numbers_and_texts_that_are_none_come_back() -> None:
     assert found["number"].tolist() == [None, str(LARGE), "-7"]
     assert found["is_there"].tolist() == ["false", "true", "true"]
     assert found["topic"].tolist() == [None] * 3
+
+
+def test_yes_and_no_come_as_such() -> None:
+    """Spark spells them; ingest gives them to a function when keys are unique."""
+    function = made_of_pandas(lambda flags: pa.StructArray.from_arrays([flags], names=["flag"]), ["boolean"], ["flag"])
+    found: Any = function(pd.Series(["true", None, "false"], dtype=object))
+    assert found["flag"].tolist() == ["true", None, "false"]
