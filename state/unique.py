@@ -172,14 +172,12 @@ class Replaced:
     """What arrivals replace.
 
     Attributes:
-        waited: which messages of `Held` are replaced.
-        by: for each of these the number of the arrival that replaces it.
+        by: for each message of `Held` the number of the arrival that replaces it.
         arrivals: the numbers of the arrivals that are replaced.
         by_arrivals: for each of these the number of the arrival that replaces it.
         newest: the numbers of the arrivals behind which none of the same key came.
     """
 
-    waited: Flags
     by: IntArray
     arrivals: IntArray
     by_arrivals: IntArray
@@ -196,7 +194,6 @@ def replaced(keys: KeyHashes, due: IntArray, held: Held, now: int) -> Replaced:
         now: what is due by then waits for nothing, ms UTC.
     """
     sort = _Sorted.of(keys)
-    waits = held.waiting.due > now
-    by = sort.order[sort.starts[sort.groups_of(held.numbers[waits])]]
+    by = sort.order[sort.starts[sort.groups_of(held.numbers)]]
     gone = np.flatnonzero(sort.has_next & (due[sort.order] > now))
-    return Replaced(waits, by, sort.order[gone], sort.order[gone + 1], sort.order[~sort.has_next])
+    return Replaced(by, sort.order[gone], sort.order[gone + 1], sort.order[~sort.has_next])

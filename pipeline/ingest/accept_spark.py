@@ -28,6 +28,7 @@ from pipeline.ingest.core.uniqueness import KEY, NO_KEYS, Decide, EndedBatch, Un
 from pipeline.ingest.texts import refused_texts, short_topics, wrong_text
 from pipeline.storage.arrays import longs, ordered, ranks
 from pipeline.storage.texts import PAYLOAD_BYTES, WRONG_TEXT
+from pipeline.subscriptions.schedules import SCHEDULE
 from pipeline.subscriptions.windows import ZONE_BYTES
 from schemas import MESSAGES, OLDER
 
@@ -171,7 +172,8 @@ def _unique(classified: DataFrame, terms: Terms, decide: Decide) -> UniqueBatch:
     columns = {"published_ms": F.expr(f"(unix_micros({_VERDICT}.publish_time) + 999) div 1000")}
     for name in sorted(key_names(terms.topics)):
         text = F.element_at("properties", F.lit(name)) if name else F.col("message_key")
-        columns[KEY + name] = text.cast("binary")
+        # As `core.uniqueness.unique_keys`.
+        columns[KEY + name] = F.when(F.element_at("properties", F.lit(SCHEDULE)).isNull(), text).cast("binary")
     rows = _of_unique(classified.where("reason IS NULL"), terms)
     found = rows.select("topic", ROW, "due_ms", *(each.alias(name) for name, each in columns.items())).toArrow()
     found = found.sort_by(ROW)

@@ -1,4 +1,4 @@
-"""When messages that wait come at last, by commands: what is cancelled for all who listen comes to nobody."""
+"""When messages that wait come at last, by commands: what is cancelled for all who are to get it comes to nobody."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CommandedTimes:
         self._said = Withdrawals()
         self._moved: dict[Round, dict[int, list[Runs]]] = defaultdict(lambda: defaultdict(list))
         self._cancelled: Parts = {}
-        self._listeners: tuple[Mapping[Name, Incarnation] | None, Mapping[str, list[Round]]] = None, {}
+        self._listeners: tuple[Mapping[Name, Incarnation] | None, Mapping[str, Mapping[Round, int]]] = None, {}
 
     def last_due(
         self, lives: Mapping[Name, Incarnation], owns: Callable[[str], bool], places: IntArray, due: IntArray
@@ -43,23 +43,30 @@ class CommandedTimes:
             due: when they are due but for commands, ms UTC.
         """
         self._follow()
-        last = due.copy()
+        last, listening = due.copy(), self._listening(lives)
+        heard = [first for topic, own in listening.items() if owns(topic) for first in own.values()]
+        if heard:
+            # Behind a seek, or who joined later, is nobody who gets it.
+            last[places < min(heard)] = NEVER
         # A position is of one topic, and commands over others do not name it.
-        for topic in {of.topic for of in (*self._cancelled, *self._moved) if owns(of.topic)}:
-            listening = self._listening(lives).get(topic, ())
-            if not listening:
-                continue
-            times = np.stack([due, *(self._of_one(of, places, due) for of in listening)])
+        for topic in {of.topic for of in (*self._cancelled, *self._moved) if owns(of.topic)} & listening.keys():
+            by_life = listening[topic].items()
+            times = np.stack([self._of_one(of, places, due) for of, _ in by_life])
             named = (times != due).any(axis=0)
-            last[named] = times[1:, named].max(axis=0)
+            times[np.array([places < first for _, first in by_life])] = NEVER
+            last[named] = times[:, named].max(axis=0)
         return last
 
-    def _listening(self, lives: Mapping[Name, Incarnation]) -> Mapping[str, list[Round]]:
-        """By what commands name first deliveries to those who listen, by topic; found again when somebody has come."""
+    def _listening(self, lives: Mapping[Name, Incarnation]) -> Mapping[str, Mapping[Round, int]]:
+        """By what commands name first deliveries to those who listen, and the first place that each hears, by topic.
+
+        It is found again when somebody has come.
+        """
         if self._listeners[0] is not lives:
-            found = defaultdict[str, list[Round]](list)
+            found = defaultdict[str, dict[Round, int]](dict)
             for (topic, name), life in alive(lives).items():
-                found[topic].append(Round(topic, name, life.number, 0))
+                first = places_of(np.array([life.since]), np.array([life.entry]))
+                found[topic][Round(topic, name, life.number, 0)] = int(first[0])
             self._listeners = lives, found
         return self._listeners[1]
 

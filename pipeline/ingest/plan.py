@@ -50,6 +50,8 @@ class Plan:
         taken: what was due by then may have been with dispatch (ms), so that nothing replaces it; not before `now`.
         refused: which rows are refused since a message with their key waits (`refused_text`); None: that is not decided
             yet, or an earlier version of this project did not say it.
+        commanded: the messages of which commands said that they wait, or do not, though their due times say otherwise:
+            ledgers, and entries of each (`commanded_note`); None: as for `refused`.
     """
 
     now: Ms
@@ -74,6 +76,7 @@ class Plan:
     calendars: int = -1
     taken: int = 0
     refused: str | None = None
+    commanded: tuple[tuple[int, str], ...] | None = None
 
     @property
     def span(self) -> Span:

@@ -55,7 +55,7 @@ from pipeline.ingest.segments import (
     pieces,
     segment_rows,
 )
-from pipeline.ingest.uniquekeys import UniqueKeys, refused_text
+from pipeline.ingest.uniquekeys import UniqueKeys, check_again, with_decided
 from pipeline.storage.gather import Gathered
 from pipeline.subscriptions.daysoff import DaysOff
 from pipeline.subscriptions.limits import Limits
@@ -113,10 +113,8 @@ class Ingest:
         commits = self._commits(self._checkpoint.owner or "", batch_id)
         start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
         # Most batches are of ticks alone.
-        looked = (
-            self._changes.between(start, end) if (start.version, start.index) < (end.version, end.index) else ([], [])
-        )
-        changes, left = looked
+        is_idle = (start.version, start.index) >= (end.version, end.index)
+        changes, left = ([], []) if is_idle else self._changes.between(start, end)
         noted = _noted(commits)
         plan = noted or replace(self._plan(start, end, changes), left=tuple(left))
 
@@ -125,7 +123,7 @@ class Ingest:
                 passed = refused((each for each in changes if each.version < end.version), plan.merged, plan.left)
                 self._take(batch, passed, plan, commits, again=noted is not None)
                 if batch.unique.parts:
-                    batch.ended.take_in()
+                    self._unique.took(batch.ended if noted is None else None)
 
         # Each turn leaves out files that the one before it has met.
         while True:
@@ -239,7 +237,7 @@ class Ingest:
     def _take(self, batch: Batch, passed: pa.Table, plan: Plan, commits: BatchCommits, *, again: bool) -> None:
         # What was written before follows the time-zone data of then.
         counts = replace(batch.counts, unsure=again and batch.terms.topics.are_unsure)
-        plan = replace(plan, refused=refused_text(batch.unique.refused)) if batch.unique.parts else plan
+        plan = with_decided(plan, batch.unique)
         if counts.accepted or counts.rejected:
             self._observe("ingest.counted", commits.number)
             say_refused(counts)
@@ -247,7 +245,8 @@ class Ingest:
             for reason, count in counts.reasons.items():
                 self.watch.rejected(reason, count)
             plan = self._write_messages(batch, plan, commits)
-        if batch.unique.parts and (rows := batch.ended.replaced).num_rows:
+        if batch.unique.parts and (rows := batch.ended.replaced).num_rows and commits.note(REPLACED) is None:
+            check_again(plan, batch.unique, batch.terms.topics)
             commits.append(REPLACED, rows, plan.as_note())
         memory = self._recall(plan)
         if commits.note(SEGMENTS) is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from secrets import token_bytes
 
@@ -20,11 +21,12 @@ from pipeline.config.options import Options
 from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import LiveClock
 from pipeline.config.stages import SCHEDULE
+from pipeline.config.zones import check_rules
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.reading.messages import Bounds, MessageLog, messages
 from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.commandedtimes import CommandedTimes
-from pipeline.ingest.core.uniqueness import Decide, UniqueBatch, UniqueTopic, Until
+from pipeline.ingest.core.uniqueness import Decide, EndedBatch, UniqueBatch, UniqueTopic, Until, unique_keys
 from pipeline.ingest.plan import Plan
 from pipeline.storage.arrays import IntArray, arrow_schema, grouped, longs
 from pipeline.storage.gather import first_items
@@ -32,10 +34,12 @@ from pipeline.storage.texts import with_texts
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.lines import NO_POLICIES, Topics
 from pipeline.subscriptions.replacedlog import ReplacedLog
+from pipeline.subscriptions.schedules import SCHEDULE as RECURS
 from pipeline.subscriptions.uniqueness import Uniqueness
 from schemas import MESSAGES
 from state.buckets import MAX_TIME
-from state.keys import NOBODY, KeyHashes, Waiting, WaitingKeys, places_of
+from state.keys import NOBODY, KeyHashes, Waiting, WaitingKeys, places_of, positions_of
+from state.positionset import PositionSet
 from state.unique import Mode
 from state.units import EPOCH, Ms
 
@@ -67,6 +71,13 @@ class UniqueKeys:
         ahead = EPOCH if self._schedule is None else self._schedule.instant
         return max(now + self._express_ms, ahead + self._step_ms)
 
+    def took(self, ended: EndedBatch | None) -> None:
+        """Know what a batch comes to; None: it was repeated, and what waits is found in the tables again."""
+        if ended is None:
+            self._known = {}
+        else:
+            ended.take_in()
+
     def decide(self, plan: Plan, topics: Topics, lives: Callable[[], Mapping[Name, Incarnation]]) -> Decide | None:
         """What says what becomes of the rows of a batch; None: no topic has the policy.
 
@@ -87,7 +98,7 @@ class UniqueKeys:
     ) -> UniqueBatch:
         if not by_topic.keys() <= self._known.keys():
             self._load(plan)
-        until = Until(plan.now, max(plan.now, plan.taken), self._salt)
+        until = Until(plan.now, max(plan.now, plan.taken), self._salt, commanded_of(plan.commanded))
         topics = [(self._topic(name, lives), numbers) for name, numbers in by_topic.items()]
         return UniqueBatch.of(rows, topics, until, refused_of(plan.refused))
 
@@ -142,6 +153,25 @@ class UniqueKeys:
         yield with_texts(rows.cast(pa.schema([schema.field(name) for name in columns])))
 
 
+def with_decided(plan: Plan, batch: UniqueBatch) -> Plan:
+    """A plan with what is decided of its rows, so that a repetition decides the same, whatever commands say by then."""
+    if not batch.parts:
+        return plan
+    return replace(plan, refused=refused_text(batch.refused), commanded=commanded_note(batch.commanded))
+
+
+def check_again(plan: Plan, batch: UniqueBatch, topics: Topics) -> None:
+    """Refuse to say what is replaced, by positions that are found again, by other rules of time zones than the plan's.
+
+    Positions follow from due times, and these from the rules where a topic has a window.
+
+    Raises:
+        OtherRules: it is so.
+    """
+    if any(topics.of(part.topic.name).opening is not None for part in batch.parts):
+        check_rules(plan.rules)
+
+
 def refused_of(text: str | None) -> BitMap | None:
     """The rows that a plan says are refused; None: it was not decided yet."""
     return None if text is None else BitMap.deserialize(base64.b64decode(text)) if text else BitMap()
@@ -152,10 +182,25 @@ def refused_text(rows: IntArray) -> str:
     return base64.b64encode(BitMap(rows.astype(np.uint32)).serialize()).decode() if len(rows) else ""
 
 
+def commanded_note(places: IntArray) -> tuple[tuple[int, str], ...]:
+    """Messages of which commands said otherwise, for a plan: a ledger, and the text of its entries."""
+    named = PositionSet.at(*positions_of(places)) if len(places) else PositionSet()
+    return tuple((ledger, base64.b64encode(own.serialize()).decode()) for ledger, own in named.by_ledger())
+
+
+def commanded_of(note: Iterable[tuple[int, str]] | None) -> IntArray | None:
+    """The places of the same; None: it was not decided yet."""
+    if note is None:
+        return None
+    named = ((ledger, BitMap.deserialize(base64.b64decode(text)).to_array()) for ledger, text in note)
+    found = (places_of(np.full(len(own), ledger), np.asarray(own, np.int64)) for ledger, own in named)
+    return np.concatenate([np.empty(0, np.int64), *found])
+
+
 def _columns(rules: Mapping[str, Uniqueness]) -> list[str]:
-    """The columns of `messages` that say what waits, and by what it is told apart."""
-    by = {"message_key" if rule.property is None else "properties" for rule in rules.values()}
-    return [*_READ, *sorted(by)]
+    """The columns of `messages` that say what waits, and by what it is told apart; a property says what recurs."""
+    by = {"message_key" for rule in rules.values() if rule.property is None}
+    return [*_READ, *by, "properties"]
 
 
 def _gone(replaced: Iterable[pa.Table]) -> IntArray:
@@ -166,11 +211,12 @@ def _gone(replaced: Iterable[pa.Table]) -> IntArray:
 
 def _messages(rows: pa.Table, rule: Uniqueness, salt: bytes) -> Waiting:
     """Messages of one topic that have a key."""
-    if rule.property is None:
-        keys = rows.column("message_key").cast(pa.binary())
-    else:
-        chunks = rows.column("properties").chunks
-        keys = pa.chunked_array([first_items(each, rule.property) for each in chunks], pa.binary())
+
+    def property_of(name: str) -> pa.ChunkedArray:
+        return pa.chunked_array([first_items(each, name) for each in rows.column("properties").chunks], pa.binary())
+
+    found = rows.column("message_key").cast(pa.binary()) if rule.property is None else property_of(rule.property)
+    keys = unique_keys(found, property_of(RECURS))
     rows, keys = rows.filter(keys.is_valid()), keys.drop_null()
     due, latest = longs(rows, "due_time") // 1_000, np.full(rows.num_rows, MAX_TIME)
     if rule.mode == Mode.EXTEND:

@@ -96,7 +96,7 @@ class Known:
                 latest, bound = latest_times(found, due, published, held, taken, LONGEST)
                 due = np.minimum(due, bound)
             change = replaced(found, due, held, taken)
-            gone, stays = held.waiting.take(change.waited), change.newest
+            gone, stays = held.waiting, change.newest
             said = list(zip(gone.places.tolist(), change.by.tolist(), strict=True))
             said += zip(places[change.arrivals].tolist(), change.by_arrivals.tolist(), strict=True)
         new = Waiting(found.take(stays), places[stays], due[stays], latest[stays])

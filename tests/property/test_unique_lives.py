@@ -1,4 +1,4 @@
-"""Topics on which no two messages with one key wait, under the stages: whatever dies, is set, cancelled and restarted.
+"""Topics on which no two messages with one key wait, under the stages: whatever dies, is set, commanded and forgotten.
 
 After each act all who tell what waits tell the same.
 """
@@ -7,170 +7,247 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.client.commanding.commands import cancel
+from pipeline.client.commanding.commands import cancel, shift, undo
 from pipeline.client.insight.counting import opened
 from pipeline.client.insight.dueload import due_loads
 from pipeline.client.insight.pending import pending
 from pipeline.client.insight.pendingfollower import PendingFollower
 from pipeline.client.insight.pendingrows import pending_rows
 from pipeline.client.insight.trace import trace
+from pipeline.client.message import MessageId
 from pipeline.client.subscribing.policysetting import set_policy
+from pipeline.client.subscribing.seeking import begin_anew
 from pipeline.config.settings import Settings
+from pipeline.delta.deltars import instant
 from schemas import DELIVERIES, REJECTED_INGEST
 from state.unique import Mode
-from tests.support.stream import World, advance, append, check, kill_after, message, restart, subscribe
+from tests.support.maintained import sharply
+from tests.support.stream import World, advance, append, check, kill_after, message, restart, subscribe, unsubscribe
+from tests.support.unique_model import Keys
 from tests.support.worlds import play_here
 
 # Behind any wall clock, by which commands count.
 T0 = 2_000_000_000_000
 SECOND, MINUTE = 1_000, 60_000
-EXAMPLES = max(1, settings().max_examples // 25)
-EXPRESS, LONGEST = 4 * SECOND, 10 * MINUTE
+EXAMPLES = max(1, settings().max_examples // 50)
+# Nothing is due at the very end of what goes express.
+EXPRESS, LONGEST = 4 * SECOND, 10 * MINUTE + 500
 KEYS = ("a", "b", "c", None)
 MODES = (None, *Mode)
 DEATHS = (
     "ingest.messages", "ingest.replaced", "ingest.rejected_ingest", "ingest.segments", "dispatch.rejected_dispatch",
     "dispatch.noted",
 )  # fmt: skip
+Act = tuple[str, int, int]
 
 # What goes express is with dispatch at once, and no cancel would be in time.
-delays = st.just(0) | st.integers(5, 900)
+delays = st.just(0) | st.integers(5, 900) | st.integers(5_000, 9_000)
+keys = st.integers(0, len(KEYS) - 2)
 sends = st.tuples(st.just("send"), st.integers(0, len(KEYS) - 1), delays)
 modes = st.tuples(st.just("mode"), st.integers(0, len(MODES) - 1), st.just(0))
-passes = st.tuples(st.just("pass"), st.integers(0, 400), st.just(0))
-cancels = st.tuples(st.just("cancel"), st.integers(0, 2), st.just(0))
+passes = st.tuples(st.just("pass"), st.integers(0, 400) | st.integers(2_000, 3_000), st.just(0))
+cancels = st.tuples(st.sampled_from(("cancel", "cancel for one")), keys, st.just(0))
+shifts = st.tuples(st.just("shift"), keys, st.integers(-9_000, -1) | st.integers(1, 900))
 deaths = st.tuples(st.just("death"), st.integers(0, len(DEATHS) - 1), st.integers(0, len(MODES) - 1))
-restarts = st.tuples(st.just("restart"), st.just(0), st.just(0))
-
-
-@dataclass
-class Message:
-    """A message as the model knows it."""
-
-    name: str
-    key: str | None
-    due: int
-    latest: int
+late = st.tuples(st.just("death and cancel"), st.integers(0, len(DEATHS) - 1), keys)
+others = st.tuples(st.sampled_from(("restart", "undo", "join", "leave", "clear", "maintain")), st.just(0), st.just(0))
+acts = sends | sends | sends | modes | passes | passes | cancels | shifts | deaths | late | others
 
 
 @dataclass
 class Life:
-    """What the model knows: what waits, and what came."""
+    """A warehouse, and what is known of it."""
 
-    mode: Mode | None = None
-    waiting: list[Message] = field(default_factory=list)
-    sent: list[tuple[str, str | None, int]] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    came: list[str] = field(default_factory=list)
+    world: World
+    keys: Keys = field(default_factory=lambda: Keys(LONGEST, EXPRESS))
     count: int = 0
-    root: str = ""
+    shown: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
+
+    @property
+    def root(self) -> str:
+        """The warehouse."""
+        return self.world.warehouse.root
 
     @cached_property
     def follower(self) -> PendingFollower:
         """Somebody who looks after each act."""
         return PendingFollower(self.root)
 
-    def take(self, now: int) -> None:
-        """Ingest takes what was sent, one after the other; then what is due comes."""
-        taken = now + EXPRESS
-        for name, key, after in self.sent:
-            new = Message(name, key, now + after, max(now + after, now + LONGEST))
-            own = [each for each in self.waiting if key is not None and each.key == key]
-            if self.mode == Mode.DROP and any(each.due > now for each in own):
-                self.refused.append(name)
-                continue
-            own = [each for each in own if each.due > taken] if self.mode in (Mode.REPLACE, Mode.EXTEND) else []
-            if self.mode == Mode.EXTEND and own:
-                new.latest = min(each.latest for each in own)
-                new.due = min(new.due, new.latest)
-            self.waiting = [each for each in self.waiting if each not in own] + [new]
-        self.sent = []
-        self.came += [each.name for each in self.waiting if each.due <= now]
-        self.waiting = [each for each in self.waiting if each.due > now]
-
-    def act(self, world: World, act: tuple[str, int, int]) -> None:
+    def act(self, act: Act) -> None:
         """Do one thing."""
         name, number, more = act
         match name:
             case "send":
-                self.send(world, KEYS[number], more * SECOND)
+                self.send(KEYS[number], more * SECOND)
             case "mode":
-                self.set(world, MODES[number])
+                self.set(MODES[number])
             case "pass":
-                self.take(world.instant + number * SECOND)
-                advance(world.instant + number * SECOND)(world)
-            case "cancel":
-                cancel(world.warehouse.root, "t", key=KEYS[number])
-                self.waiting = [each for each in self.waiting if each.key != KEYS[number]]
-            case "restart":
-                # What was sent is taken before the clock moves.
-                self.take(world.instant)
-                restart()(world)
+                self.go_on(number)
+                agree(self)
+            case "cancel" | "cancel for one":
+                self.command(KEYS[number] or "", "s" if name != "cancel" else None)
+            case "shift":
+                self.command(KEYS[number] or "", None, more * SECOND)
+            case "undo":
+                self.undo()
+            case "death":
+                self.die(DEATHS[number], mode=MODES[more])
+            case "death and cancel":
+                self.die(DEATHS[number], cancels=KEYS[more])
+            case "restart" | "maintain":
+                self.operate(name)
             case _:
-                self.die(world, DEATHS[number], MODES[more])
-        if name == "pass":
-            agree(world, self)
+                self.listen(name)
 
-    def send(self, world: World, key: str | None, after: int) -> None:
+    def go_on(self, seconds: int) -> None:
+        """Time passes; twice, so that what got another due time comes, too."""
+        self.keys.take(self.world.instant + seconds * SECOND)
+        advance(self.world.instant + seconds * SECOND)(self.world)
+        advance(self.world.instant)(self.world)
+        self.look()
+
+    def operate(self, what: str) -> None:
+        """The job starts again, or maintenance takes out what is old."""
+        if what == "restart":
+            # What was sent is taken before the clock moves.
+            self.keys.take(self.world.instant)
+            restart()(self.world)
+        else:
+            sharply(self.world.warehouse, 10 * MINUTE, deliveries_ms=10 * MINUTE)
+            # Rows of old commands go, too.
+            self.keys.given = None
+
+    def look(self) -> None:
+        """See what has come."""
+        rows = self.world.rows(DELIVERIES)
+        self.shown |= {
+            (row["batch_id"], row["sequence"]): (row["subscription"], row["payload"].decode()) for row in rows
+        }
+
+    def send(self, key: str | None, after: int) -> None:
         """A message is sent."""
         self.count += 1
-        self.sent.append((str(self.count), key, after))
-        append({**message(str(self.count), after=after), "message_key": key})(world)
+        self.keys.sent.append((str(self.count), key, after))
+        append({**message(str(self.count), after=after), "message_key": key})(self.world)
 
-    def set(self, world: World, mode: Mode | None) -> None:
+    def set(self, mode: Mode | None) -> None:
         """The topic has another policy; what waits stays."""
         longest: dict[str, Any] = {"unique_max_wait_ms": LONGEST} if mode == Mode.EXTEND else {}
-        set_policy(world.warehouse.root, "t", unique=mode, **longest)
-        self.mode = mode
+        set_policy(self.root, "t", unique=mode, **longest)
+        self.keys.mode = mode
 
-    def die(self, world: World, step: str, mode: Mode | None) -> None:
-        """The process dies behind a step, if it comes to it, and another policy is set before it starts again."""
-        kill_after(step)(world)
-        self.take(world.instant + SECOND)
-        advance(world.instant + SECOND)(world)
-        world.fatal = None
-        self.set(world, mode)
-        restart()(world)
+    def command(self, key: str, who: str | None, span: int | None = None) -> None:
+        """What waits with a key is cancelled or moved, unless dispatch has some of it."""
+        if named := self.keys.named(key, who):
+            if span is None:
+                command = cancel(self.root, "t", who, key=key)
+            else:
+                command = shift(self.root, "t", who, span=timedelta(milliseconds=span), key=key)
+            assert command.selection.count == len(named)
+            self.keys.command(command.command_id or "", span, named)
+
+    def undo(self) -> None:
+        """The last command is taken back."""
+        if self.keys.given is not None:
+            undo(self.root, self.keys.given.command_id)
+            self.keys.undo(self.world.instant)
+
+    def listen(self, what: str) -> None:
+        """A subscription joins or leaves; or one begins anew with what comes next."""
+        self.go_on(1)
+        if what == "clear":
+            begin_anew(self.root, "t", "s", MessageId.latest)
+            self.keys.leave("s")
+        elif what == "join" and "u" not in self.keys.listeners:
+            subscribe("t", "u")(self.world)
+            self.keys.listeners.add("u")
+        elif what == "leave" and "u" in self.keys.listeners:
+            unsubscribe("t", "u")(self.world)
+            self.keys.listeners.discard("u")
+            self.keys.leave("u")
+        self.go_on(1)
+
+    def die(self, step: str, mode: Mode | None = None, cancels: str | None = None) -> None:
+        """The process dies behind a step, if it comes to it; a policy is set, or a command given, before it is back."""
+        begun = self.world.instant + SECOND
+        kill_after(step)(self.world)
+        before = [(each, set(each.came)) for each in self.keys.messages if each.key == cancels]
+        self.keys.take(begun)
+        advance(begun)(self.world)
+        is_dead, self.world.fatal = self.world.dead, None
+        if cancels is None:
+            self.set(mode)
+        elif is_dead and all(each.came == had for each, had in before):
+            self.cancel_dead(cancels, begun)
+        restart()(self.world)
+        self.go_on(0)
+
+    def cancel_dead(self, key: str, begun: int) -> None:
+        """Cancel what was there before the batch that died. It may not be known yet that something is replaced."""
+        named = [each for each in self.keys.named(key, None) or () if each[0].sent_at < begun]
+        command = cancel(self.root, "t", where=f"message_key = '{key}' AND publish_time < {instant(begun)}")
+        if command.command_id is not None:
+            self.keys.command(command.command_id, None, named)
 
 
-def agree(world: World, life: Life) -> None:
+def agree(life: Life) -> None:
     """All who tell what waits tell the same, and it is so."""
-    root = world.warehouse.root
-    rows = pending_rows(root, "t", payload=True)
+    root, keys, now = life.root, life.keys, life.world.instant
+    rows = pending_rows(root, "t", "s", payload=True)
     due = (round(at.timestamp() * 1_000) for at in rows["due_time"].to_pylist())
     names = dict(zip((text.decode() for text in rows["payload"].to_pylist()), due, strict=True))
-    assert names == {each.name: each.due for each in life.waiting}
+    assert names == keys.pending("s")
+    counts = {who: len(keys.pending(who)) for who in keys.listeners}
     # What goes express counts as published so much later, by a clock that is turned.
-    then = pending(root, as_of=world.instant + EXPRESS)
-    backlogs = pending(root).backlogs, then.backlogs, life.follower.look().backlogs
-    assert [sum(each.count for each in told) for told in backlogs] == [len(names)] * len(backlogs)
+    then = pending(root, as_of=now + EXPRESS)
+    for backlogs in (pending(root).backlogs, then.backlogs, life.follower.look().backlogs):
+        assert {each.subscription: each.count for each in backlogs if each.count} == {
+            who: count for who, count in counts.items() if count
+        }
     told = [state.state for key in "abc" for each in trace(root, "t", key=key, limit=100) for state in each.states]
-    assert Counter(told)["waits"] == sum(each.key is not None for each in life.waiting)
-    (load,) = due_loads(opened(root, (None, None), None), {("t", "s"): 1}, world.instant + 3_600 * SECOND, 1).values()
-    assert load.counts.sum() == len(names)
+    assert Counter(told)["waits"] == sum(
+        each.key is not None and each.open_to(who) for each in keys.messages for who in counts
+    )
+    ticks = {("t", who): 1 for who in counts}
+    loads = due_loads(opened(root, (None, None), None), ticks, now + 36_000 * SECOND, 1)
+    assert {who: loads["t", who].counts.sum() for who in counts} == counts
+
+
+MOVED: list[Act] = [("send", 0, 9_000), ("pass", 1, 0), ("shift", 0, -8_800), ("send", 0, 8_900), ("pass", 1, 0)]
+MOVED += [("send", 3, 0), ("pass", 2_000, 0), ("maintain", 0, 0), ("restart", 0, 0), ("send", 1, 100), ("pass", 1, 0)]
+"""What a command moved before it was replaced stays so when maintenance has been there."""
+LATER: list[Act] = [("mode", 3, 0), ("send", 0, 600), ("join", 0, 0), ("cancel", 0, 0), ("send", 0, 300)]
+LATER += [("send", 1, 600), ("clear", 0, 0), ("send", 1, 300), ("pass", 1, 0)]
+"""For what nobody is to get no newer one is refused."""
+BOUND: list[Act] = [("mode", 2, 0), ("send", 0, 500), ("pass", 400, 0), ("send", 0, 900), ("send", 0, 800)]
+BOUND += [("send", 2, 300), ("death and cancel", 0, 0), ("pass", 100, 0)]
+"""A command between a death and the start changes no positions."""
 
 
 @settings(max_examples=EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate])
-@given(st.lists(sends | sends | modes | passes | passes | cancels | deaths | restarts, min_size=5, max_size=14))
-def test_each_message_comes_once_or_says_why_not(acts: list[tuple[str, int, int]]) -> None:
-    """Whatever is sent, set, cancelled and dies."""
-    life = Life()
+@example(MOVED)
+@example(LATER)
+@example(BOUND)
+@given(st.lists(acts, min_size=5, max_size=16))
+def test_each_message_comes_once_or_says_why_not(given_acts: list[Act]) -> None:
+    """Whatever is sent, set, commanded, forgotten and dies."""
 
     def lived(world: World) -> None:
-        life.root = world.warehouse.root
-        life.act(world, ("pass", 0, 0))
-        life.act(world, ("mode", 1, 0))
-        for act in acts:
-            life.act(world, act)
-        life.act(world, ("pass", 3_600, 0))
-        assert sorted(row["payload"].decode() for row in world.rows(DELIVERIES)) == sorted(life.came)
-        assert sorted(row["payload"].decode() for row in world.rows(REJECTED_INGEST)) == sorted(life.refused)
+        life = Life(world)
+        life.act(("pass", 0, 0))
+        life.act(("mode", 1, 0))
+        for act in given_acts:
+            life.act(act)
+        life.act(("pass", 36_000, 0))
+        assert sorted(life.shown.values()) == life.keys.came
+        assert sorted(row["payload"].decode() for row in world.rows(REJECTED_INGEST)) == sorted(life.keys.refused)
         world.sound()
 
     play_here([subscribe("t", "s"), advance(T0), check(lived)], Settings(express_ms=EXPRESS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from unittest.mock import patch
 from urllib.parse import unquote
 
@@ -30,15 +31,19 @@ def shorten_logs(root: str) -> None:
         DeltaTable(path_of(root, table)).alter.set_table_properties({"delta.checkpointInterval": "2"})
 
 
-def sharply(warehouse: Warehouse, retain_ms: int, observe: Observer = nobody) -> dict[str, TableMetrics]:
+def sharply(
+    warehouse: Warehouse, retain_ms: int, observe: Observer = nobody, deliveries_ms: int | None = None
+) -> dict[str, TableMetrics]:
     """One round; what it did, by table. Nobody writes or reads meanwhile, so nothing has to wait for anybody.
 
     Args:
         warehouse: whose tables.
         retain_ms: no less than from one instant to the next, or what became due in between is not settled yet.
         observe: told of each table.
+        deliveries_ms: deliveries, and what tells of them, stay so long; None: they stay.
     """
     upkeep = Upkeep(retain_ms=retain_ms, retain_log_ms=0, quiet_ms=0, log_ms=0, files_ms=0)
+    upkeep = replace(upkeep, retain_deliveries_ms=deliveries_ms)
     found = {}
     # File times have whole seconds on some systems.
     with patch("pipeline.maintenance.rounds.vacuum", vacuum_at_once):

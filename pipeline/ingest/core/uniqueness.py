@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from pipeline.ingest.core.rules import BOUND, DUPLICATE, LATEST, ROW
@@ -40,11 +41,14 @@ class Until:
         now: the instant of the batch: what is due by then waits for nothing.
         taken: what is due by then may be with dispatch, and comes whatever replaces it; not before `now`.
         salt: of the hashes of keys.
+        commanded: the places of messages of which commands said otherwise when the batch was decided: they wait though
+            they are due by then, or do not though they are due later; None: it was not decided yet.
     """
 
     now: int
     taken: int
     salt: bytes
+    commanded: IntArray | None = None
 
     def of(self, mode: Mode) -> int:
         """What is due by then is not waited for, or is not replaced, ms UTC."""
@@ -59,7 +63,7 @@ class UniqueTopic:
         name: the topic.
         rule: what becomes of newer messages.
         waiting: what waits.
-        last_due: when messages that wait come at last, by commands, ms UTC; below 0: they come to nobody.
+        last_due: when messages that wait come at last, by commands, ms UTC; below 0: they come to nobody who listens.
     """
 
     name: str
@@ -78,7 +82,8 @@ class _Part:
         published: when they were published, ms UTC.
         due: when they would be due if nothing waited, ms UTC.
         keys: what they are told apart by.
-        held: what waits with these.
+        held: what waits with these; its due times are the later ones of those at first and those by commands.
+        commanded: the places of messages of which commands say otherwise (`Until`).
         refusal: which are refused, where the topic drops.
         latest: to when each may be put off at most, ms UTC, where the topic extends.
         bound: the same, where it bounds the row.
@@ -90,6 +95,7 @@ class _Part:
     due: IntArray
     keys: KeyHashes
     held: Held
+    commanded: IntArray
     refusal: Refused | None = None
     latest: IntArray | None = None
     bound: IntArray | None = None
@@ -105,6 +111,16 @@ def key_name(topics: Topics, owner: str) -> str:
     """That of one topic of which no two messages with one key wait."""
     rule = topics.of(owner).uniqueness
     return "" if rule is None else rule.property or ""
+
+
+def unique_keys(keys: pa.ChunkedArray, schedules: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Keys of messages, but of none that recurs: it is planned ahead, and each occurrence comes.
+
+    Args:
+        keys: by what messages are told apart; NULL: by nothing.
+        schedules: the schedule of each; NULL: it has none.
+    """
+    return pc.if_else(pc.is_null(schedules), keys, pa.scalar(None, keys.type))
 
 
 def unique_rows(rows: pa.Table, topics: Topics) -> dict[str, IntArray]:
@@ -142,7 +158,7 @@ class UniqueBatch:
             until: until when what waits may have been taken.
             forced: which rows are refused, when that was decided before.
         """
-        found = (_part(rows, topic, own, until, is_known=forced is not None) for topic, own in topics)
+        found = (_part(rows, topic, own, until) for topic, own in topics)
         return cls([_decided(part, until, forced) for part in found if len(part.rows)], until.taken)
 
     @property
@@ -155,6 +171,11 @@ class UniqueBatch:
         """The numbers of rows that are refused."""
         found = (part.rows[part.refusal.flags] for part in self.parts if part.refusal is not None)
         return np.concatenate([np.empty(0, np.int64), *found])
+
+    @property
+    def commanded(self) -> IntArray:
+        """The places of messages of which commands said otherwise (`Until`)."""
+        return np.concatenate([np.empty(0, np.int64), *(part.commanded for part in self.parts)])
 
     @property
     def is_bound(self) -> bool:
@@ -233,29 +254,39 @@ class EndedBatch:
         for end in self.ends:
             part, gone, stays = end.part, NOBODY, np.flatnonzero(end.places != NONE)
             if end.said is not None:
-                gone, stays = part.held.waiting.take(end.said.waited), end.said.newest
+                gone, stays = part.held.waiting, end.said.newest
             latest = np.full(len(stays), MAX_TIME) if part.latest is None else part.latest[stays]
             new = Waiting(part.keys.take(stays), end.places[stays], end.due[stays], latest)
             part.topic.waiting.change(gone, new, self.terms.now)
 
 
-def _part(rows: pa.Table, topic: UniqueTopic, own: IntArray, until: Until, *, is_known: bool) -> _Part:
-    """The rows of a topic that have a key, and what waits with it.
-
-    Where it `is_known` what is refused, commands that came since change nothing.
-    """
+def _part(rows: pa.Table, topic: UniqueTopic, own: IntArray, until: Until) -> _Part:
+    """The rows of a topic that have a key, and what waits with it."""
     name = KEY + (topic.rule.property or "")
     mine = rows.take(pa.array(own))
     mine = mine.filter(mine.column(name).is_valid())
     keys = KeyHashes.of(mine.column(name).to_pylist(), until.salt)
     held = Held.of(keys, topic.waiting)
     # What is due is forgotten only where something changes.
-    held = held.only(held.waiting.due > until.now)
-    if len(held.numbers) and not (is_known and topic.rule.mode == Mode.DROP):
-        last = topic.last_due(held.waiting)
-        held = Held(held.numbers, replace(held.waiting, due=last)).only(last > until.of(topic.rule.mode))
+    held, commanded = _by_commands(held.only(held.waiting.due > until.now), topic, until)
     numbers, published, due = (longs(mine, column) for column in ASKED[1:])
-    return _Part(topic, numbers, published, due, keys, held)
+    return _Part(topic, numbers, published, due, keys, held, commanded)
+
+
+def _by_commands(held: Held, topic: UniqueTopic, until: Until) -> tuple[Held, IntArray]:
+    """What of it waits, and the places of those of which commands say otherwise.
+
+    When the batch was decided before, commands that came since change nothing: due times follow from what waits, and
+    positions from due times.
+    """
+    if not len(held.numbers):
+        return held, held.waiting.places
+    due, last, then = held.waiting.due, topic.last_due(held.waiting), until.of(topic.rule.mode)
+    said = (last > then) != (due > then)
+    if until.commanded is not None:
+        said = np.isin(held.waiting.places, until.commanded)
+    later = Held(held.numbers, replace(held.waiting, due=np.maximum(due, last)))
+    return later.only((due > then) != said), held.waiting.places[said]
 
 
 def _decided(part: _Part, until: Until, forced: BitMap | None) -> _Part:
@@ -286,7 +317,7 @@ def _rows_of(end: _End, terms: Terms) -> pa.Table:
     """Rows of `replaced`: what waited before the batch, and what arrived in it."""
     if end.said is None:
         return _REPLACED.empty_table()
-    waited = end.part.held.waiting.take(end.said.waited)
+    waited = end.part.held.waiting
     older = np.concatenate([waited.places, end.places[end.said.arrivals]])
     newer = end.places[np.concatenate([end.said.by, end.said.by_arrivals])]
     due = np.concatenate([waited.due, end.due[end.said.arrivals]])
