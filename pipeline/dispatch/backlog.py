@@ -160,17 +160,19 @@ class Backlog:
     ) -> tuple[pa.Table, pa.Table]:
         """Runs that are taken, and those that stay, of what was held and of what is new.
 
-        Of whom something is taken in turn nothing is that is new: it is held, and chosen from then on.
+        Of who has turns, and of whom something is held, nothing is taken that is new: it is held, and chosen from then
+        on. That is so whether values are known or not: a repetition may know fewer than the batch did.
         """
-        if not served:
+        ruled = dict.fromkeys(self._turns.ruled)
+        if not ruled:
             return split_by_allowance(pa.concat_tables([own, new]), allowed)
         names = {who[:2]: None for who in served}
-        others = [rows_except(each, rows_of_subscriptions(each, names)) for each in (own, new)]
-        taken, stays = split_by_allowance(pa.concat_tables(others), allowed)
+        old = rows_except(own, rows_of_subscriptions(own, names))
+        fresh = rows_of_subscriptions(new, ruled)
+        taken, stays = split_by_allowance(pa.concat_tables([old, rows_except(new, fresh)]), allowed)
         chosen = [split_chosen(of_incarnation(own, who), each.choice.keys) for who, each in served.items()]
         taken = pa.concat_tables([taken, *(each for each, _ in chosen)])
-        held = [rest for _, rest in chosen] + [new.take(pa.array(rows_of_subscriptions(new, names)))]
-        return taken, pa.concat_tables([stays, *held])
+        return taken, pa.concat_tables([stays, *(rest for _, rest in chosen), new.take(pa.array(fresh))])
 
     def written(self, change: BacklogChange) -> HeldChange:
         """Write the files of a change, which nobody sees yet."""

@@ -88,7 +88,11 @@ class _Held:
 
 
 class Turns:
-    """The values of what is held of subscriptions with `fair_by`."""
+    """The values of what is held of subscriptions with `fair_by`.
+
+    Attributes:
+        ruled: those of which something is held.
+    """
 
     def __init__(self, values: LooksUp | None, noted: Iterable[Iterable[Any]] = ()) -> None:
         """Nothing is looked up yet.
@@ -97,13 +101,14 @@ class Turns:
             values: looks values up; None: nothing is looked up, nor taken in turn.
             noted: as `noted` gave it.
         """
-        self._values, self._held = values, dict[Who, _Held]()
+        self._values, self._held, self.ruled = values, dict[Who, _Held](), set[Name]()
         self._turn = {(topic, name, life): Turn(*turn) for topic, name, life, *turn in noted}
 
     def follow(self, rules: Mapping[Name, FairRule], waiting: Iterable[Who]) -> None:
         """Forget what nobody waits for, and what was looked up by another rule."""
+        there = {who for who in waiting if who[:2] in rules} if rules else set[Who]()
+        self.ruled = {who[:2] for who in there}
         if self._held or self._turn:
-            there = {who for who in waiting if who[:2] in rules}
             self._held = {who: own for who, own in self._held.items() if who in there and own.rule == rules[who[:2]]}
             self._turn = {who: turn for who, turn in self._turn.items() if who in there}
 

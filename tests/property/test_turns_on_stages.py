@@ -14,7 +14,7 @@ from shutil import rmtree
 from tempfile import mkdtemp
 
 import pytest
-from hypothesis import Phase, event, given, settings
+from hypothesis import Phase, event, example, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="the stages are made for sessions of Spark")
@@ -37,11 +37,15 @@ T0, SECOND = 2_000_000_000_000, 1_000
 HOURS = ("03:34-03:35,03:36-04:00", "00:00-03:34,03:35-03:37,03:38-23:00")
 TENANTS, WEIGHTS = "abc", {"a": 1, "b": 2, "c": 1}
 DEATHS = ("counted", "written", "rejected_dispatch", "shelved", "held", "noted", "deliveries")
+OLD = -60
+"""Seconds before it is sent a message was due that is late already; where there is a time to live it has expired."""
 GUARD = "message_key NOT LIKE '%3'"
 _CAME = "SELECT message_key, due_time, released_at, batch_id, sequence FROM t ORDER BY batch_id, sequence"
 _LEFT_OUT = "SELECT ledger_id, entry_id, reason FROM t"
 
-sends = st.tuples(st.just("send"), st.sampled_from(TENANTS), st.sampled_from((1, 5, 30)), st.sampled_from((0, 1, 9)))
+sends = st.tuples(
+    st.just("send"), st.sampled_from(TENANTS), st.sampled_from((1, 5, 30)), st.sampled_from((0, 1, 9, OLD))
+)
 passes = st.tuples(st.just("pass"), st.integers(1, 8), st.just(0), st.just(0))
 others = st.tuples(
     st.sampled_from(("pause", "resume", "cancel", "restart", "death", "weights")),
@@ -137,13 +141,14 @@ class Life:
                 self.stages.die_after(f"dispatch.{word}")
 
     def send(self, tenant: str, count: int, after: int) -> None:
-        """Messages of a tenant, which are due at once, or some seconds later."""
-        rows = []
+        """Messages of a tenant, which are due at once, or some seconds later, or have expired already."""
+        after, rows = after if after >= 0 or self.script.ttl_ms is not None else 0, []
         for _ in range(count):
             key = f"{tenant}{len(self.due)}"
             self.due[key] = self.instant + 1 + after * SECOND
             properties = [("tenant", tenant), ("urgency", str(len(self.due) % 3))]
-            rows.append({**message(key, deliver_at=self.due[key]), "message_key": key, "properties": properties})
+            row = message(key, deliver_at=self.due[key], published=self.due[key] if after < 0 else None)
+            rows.append({**row, "message_key": key, "properties": properties})
         self.stages.ingest(*rows)
 
     def cancel(self, number: int) -> None:
@@ -191,7 +196,19 @@ def check_shares(life: Life) -> None:
             assert not counts or max(counts) - min(counts) <= 2
 
 
+OVER: list[Act] = [
+    ("send", "a", 30, 0),
+    ("pass", 2, 0, 0),
+    ("pause", "held", 0, 0),
+    *[("pass", 8, 0, 0)] * 3,
+    ("pass", 7, 0, 0),
+]
+OVER += [("death", "rejected_dispatch", 0, 0), ("send", "b", 5, OLD), ("pass", 6, 0, 0)]
+"""What is held expires with what has just come; dispatch dies when it has said the one, and knows no values then."""
+
+
 @settings(max_examples=max(1, settings().max_examples // 32), deadline=None, phases=[Phase.explicit, Phase.generate])
+@example(Drawn(2, None, 30_000, None, None, OVER))
 @given(drawn)
 def test_whatever_holds_each_message_comes_once_when_it_may_and_nobody_has_more_than_its_share(script: Drawn) -> None:
     """Whatever dies, is cancelled and is set meanwhile."""
