@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -15,14 +15,19 @@ from pipeline.subscriptions.schedules import OCCURRENCE, PLACE_OF_OCCURRENCE, SC
 from schemas import INBOX
 
 
-def inbox_rows(planned: Sequence[Planned]) -> pa.Table:
-    """The rows of occurrences. Each is sent when it occurs, so a delay that its topic asks for counts from then."""
+def inbox_rows(planned: Sequence[Planned], partitions: Mapping[str, int]) -> pa.Table:
+    """The rows of occurrences. Each is sent when it occurs, so a delay that its topic asks for counts from then.
+
+    Args:
+        planned: the occurrences of schedules.
+        partitions: how many each topic has that is divided.
+    """
     counts = np.array([len(found) for _, found in planned])
     whose = pa.array(np.repeat(np.arange(len(planned)), counts))
     at = np.fromiter(chain.from_iterable(found for _, found in planned), np.int64, int(counts.sum()))
     schema, texts = arrow_schema(INBOX.columns), iso_texts(at)
     columns = {
-        "topic": pa.array([schedule.topic for schedule, _ in planned], pa.string()).take(whose),
+        "topic": _topics(planned, whose, texts, partitions),
         "message_key": pa.array([schedule.message_key for schedule, _ in planned], pa.string()).take(whose),
         "properties": _properties(planned, counts, texts),
         "payload": _payloads(planned, texts),
@@ -32,6 +37,18 @@ def inbox_rows(planned: Sequence[Planned]) -> pa.Table:
     # Not `pa.table`, which loads pandas.
     arrays = [column.cast(schema.field(name).type) for name, column in columns.items()]
     return pa.Table.from_arrays(arrays, names=list(columns))
+
+
+def _topics(
+    planned: Sequence[Planned], whose: pa.Array, texts: Sequence[str], partitions: Mapping[str, int]
+) -> pa.Array:
+    """Where messages go: of a topic that is divided to one of its partitions each."""
+    topics = [schedule.topic for schedule, _ in planned]
+    if partitions.keys().isdisjoint(topics):
+        return pa.array(topics, pa.string()).take(whose)
+    schedules = (planned[number][0] for number in whose.to_pylist())
+    found = (each.partition(text, partitions.get(each.topic, 0)) for each, text in zip(schedules, texts, strict=True))
+    return pa.array(found, pa.string())
 
 
 def iso_texts(at: IntArray) -> list[str]:

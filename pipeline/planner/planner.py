@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from pipeline.client.subscribing.topics import partition_counts
 from pipeline.config.errors import BadValue, VersionGone
 from pipeline.config.options import Observer, nobody
 from pipeline.config.settings import DAY_MS, MINUTE_MS, SECOND_MS, Settings
@@ -297,9 +298,10 @@ class Planner:
         new = replace(plan, number=known.plan.number + 1 + secrets.randbelow(_MOST_DRAWN))
         self._file.write([known.plan, new], known.change)
         self._observe("planner.planned", new.number)
-        known.appended = append(
-            self._warehouse.root, INBOX, inbox_rows(rows), once=(NAME, new.number), behind=known.plan.number
-        )
+        # A topic that is divided later keeps what is planned for it.
+        found = inbox_rows(rows, partition_counts(self._warehouse.root))
+        once, behind = (NAME, new.number), known.plan.number
+        known.appended = append(self._warehouse.root, INBOX, found, once=once, behind=behind)
         known.plan = new
         self._observe("planner.appended", new.number)
 

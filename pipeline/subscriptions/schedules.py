@@ -14,6 +14,7 @@ from datetime import date, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, TypeVar
+from zlib import crc32
 
 from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.config.settings import DAY_MS, MINUTE_MS
@@ -184,6 +185,16 @@ class Schedule:
     def due(self, occurrence: Occurrence) -> Ms:
         """When the message of an occurrence is due."""
         return self.recurrence.due(self.name, occurrence.at)
+
+    def partition(self, occurrence: str, partitions: int) -> str:
+        """The topic of the message of an occurrence (ISO, UTC), or its partition, of so many; 0: it has none.
+
+        A key says which one it is, as for what is sent; without one occurrences are spread.
+        """
+        if not partitions:
+            return self.topic
+        said = self.name + occurrence if self.message_key is None else self.message_key
+        return f"{self.topic}-partition-{crc32(said.encode()) % partitions}"
 
     def message(self, at: Ms) -> dict[str, Any]:
         """The columns of `inbox` that the message of an occurrence has, but for its times."""

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 
 from pipeline.client.subscribing.calendars import set_calendar
+from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.schedules import (
     delete_schedule,
     pause_schedule,
@@ -30,11 +31,13 @@ from pipeline.client.subscribing.schedules import (
     schedules,
     set_schedule,
 )
-from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription
+from pipeline.client.subscribing.topics import create_partitioned_topic, subscribe_each
 from pipeline.config.spelling import iso_text
 from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.schedules import OCCURRENCE, SCHEDULE, Schedule
 from schemas import DELIVERIES
+from state.unique import Mode
 from state.units import Ms
 from tests.support.stages import Stages
 
@@ -142,6 +145,7 @@ def do(root: str, step: Step, number: int) -> bool:
         if "calendar" in WHEN[step.when]:
             set_calendar(root, "off", ["2026-03-08"])
         how = WHEN[step.when] | {"payload": f"{number}", "catch_up": "all", "catch_up_within_ms": 60 * DAY}
+        how |= {"message_key": "one for all"}
         set_schedule(root, step.name, "reminders", **how)
         return True
     if there.get(step.name, "not there") is not None:
@@ -166,14 +170,20 @@ def work(stages: Stages) -> None:
 
 
 @settings(max_examples=EXAMPLES)
-@given(st.lists(steps, min_size=1, max_size=7))
-def test_each_occurrence_comes_once_by_the_definition_that_counted_when_it_was_due(drawn: list[Step]) -> None:
-    """Whoever dies when, for however long."""
+@given(st.lists(steps, min_size=1, max_size=7), st.sampled_from([None, None, *Mode]), st.sampled_from([0, 0, 2]))
+def test_each_occurrence_comes_once_by_the_definition_that_counted_when_it_was_due(
+    drawn: list[Step], mode: Mode | None, partitions: int
+) -> None:
+    """Whoever dies when, for however long; also where no two messages with one key wait, and on a divided topic."""
     folder = mkdtemp(prefix="delayline-planned-")
     root = str(Path(folder) / "warehouse")
     try:
         stages, held = Stages(root), Held()
-        subscribe(root, Subscription("reminders", "s", tick_ms=1))
+        if partitions:
+            create_partitioned_topic(root, "reminders", partitions)
+        subscribe_each(root, Subscription("reminders", "s", tick_ms=1))
+        if mode is not None:
+            set_policy(root, "reminders", unique=mode, unique_max_wait_ms=HOUR if mode == Mode.EXTEND else None)
         stages.instant = T0
         work(stages)
         for number, step in enumerate(drawn):

@@ -12,7 +12,9 @@ from itertools import takewhile
 import numpy as np
 from deltalake import DeltaTable
 
+from pipeline.client.subscribing.topics import partition_counts
 from pipeline.config.errors import NoWarehouse
+from pipeline.config.spelling import iso_text
 from pipeline.delta.deltars import open_table, query
 from pipeline.storage.arrays import IntArray
 from pipeline.storage.files import Files
@@ -105,12 +107,15 @@ def unplanned(root: str, topics: Topics, begin: int, end: int) -> dict[str, dict
     # A warehouse of an earlier version has no schedules.
     with suppress(NoWarehouse):
         followed = schedules_view(root).followed
+    partitions = partition_counts(root) if followed else {}
     for schedule in followed:
         every = [*_occurrences(schedule, plan, begin, end)]
         at = np.array([each.at for each in every], np.int64)
         asked = np.array([schedule.due(each) for each in every], np.int64)
-        sent = found.setdefault(schedule.topic, Counter())
-        sent.update(each for each in _due(at, asked, topics.of(schedule.topic)) if each < end)
+        due, divided = _due(at, asked, topics.of(schedule.topic)), partitions.get(schedule.topic, 0)
+        for occurrence, then in zip(every, due, strict=True):
+            if then < end:
+                found.setdefault(schedule.partition(iso_text(occurrence.at), divided), Counter())[then] += 1
     return {topic: dict(sent) for topic, sent in found.items() if sent}
 
 

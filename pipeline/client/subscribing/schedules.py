@@ -16,6 +16,7 @@ from pipeline.client.options import refuse, spelled_out
 from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.arguments import HowScheduled
 from pipeline.client.subscribing.calendars import calendars
+from pipeline.client.subscribing.topics import partition_counts
 from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.config.spelling import iso_text
 from pipeline.delta.deltars import open_table, query, quoted, replace_rows, retried
@@ -147,10 +148,9 @@ def run_schedule_now(root: str, name: str) -> str:
     """
     found = schedule(root, name)
     now = Ms(clock_of(root).wall_us() // 1_000)
-    columns = found.message(now)
-    message = OutgoingMessage(
-        columns["topic"], columns["payload"], None, columns["message_key"], dict(columns["properties"])
-    )
+    columns, count = found.message(now), partition_counts(root).get(found.topic, 0)
+    topic, key = found.partition(iso_text(now), count), columns["message_key"]
+    message = OutgoingMessage(topic, columns["payload"], None, key, dict(columns["properties"]))
     send(root, [message])
     return iso_text(now)
 
