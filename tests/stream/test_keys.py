@@ -13,6 +13,7 @@ from pipeline.client.commanding.commands import cancel, release_now, shift
 from pipeline.client.insight.pending import pending
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.config.settings import Settings
+from pipeline.subscriptions.schedules import SCHEDULE
 from schemas import DELIVERIES, MESSAGES, REJECTED_DISPATCH, REJECTED_INGEST, REPLACED
 from tests.support.consuming import acknowledging, says
 from tests.support.stream import (
@@ -266,13 +267,18 @@ def test_what_failed_does_not_wait_for_its_key(play: Play) -> None:
 
 
 def test_spark_decides_the_same(spark: SparkSession, folder: str) -> None:
-    """Rows lie in files of several commits; three topics, one for each policy."""
+    """Rows lie in files of several commits; three topics, one for each policy. Some messages recur, and have no key."""
     modes: dict[str, dict[str, Any]] = {
         "r": {"mode": "replace"},
         "d": {"mode": "drop"},
         "e": {"mode": "extend", "unique_max_wait_ms": HOUR},
     }
-    rows = [keyed(f"{n % 5}", f"{t} {n}", (n % 7) * 20 * MINUTE, topic=t) for n in range(24) for t in (*modes, "plain")]
+    recurs = {True: {"properties": [(SCHEDULE, "hourly")]}, False: {}}
+    rows = [
+        keyed(f"{n % 5}", f"{t} {n}", (n % 7) * 20 * MINUTE, topic=t, **recurs[n % 9 == 8])
+        for n in range(24)
+        for t in (*modes, "plain")
+    ]
     steps: list[Step] = [
         *(subscribe(topic, "s") for topic in (*modes, "plain")),
         *(unique(topic=topic, **stated) for topic, stated in modes.items()),
