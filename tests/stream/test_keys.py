@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.support.stream import (
     World,
     advance,
     append,
+    at,
     check,
     delivered,
     kill_after,
@@ -160,6 +162,22 @@ def test_what_is_put_off_again_and_again_comes_each_five_minutes(play: Play, dea
     last, alone = 10 * MINUTE + 90 * SECOND, 13 * MINUTE + 10 * MINUTE
     assert sorted(came) == [5 * MINUTE, 10 * MINUTE, last, alone]
     world.sound()
+
+
+def test_a_key_that_is_sent_each_second_for_an_hour_comes_each_five_minutes(play: Play) -> None:
+    """With what was sent last, and on time. A batch has what was sent in 150 seconds, or since something was due."""
+    ends = sorted({*range(150, 3_601, 150), *range(301, 3_602, 300)})
+    steps: list[Step] = []
+    for begin, end in pairwise([0, *ends]):
+        seconds = range(begin + 1, min(end, 3_600) + 1)
+        sent = (keyed("a", str(each), 200 * SECOND, publish_time=at(T0 + each * SECOND)) for each in seconds)
+        steps += [append(*sent), advance(T0 + end * SECOND)]
+    hour = [subscribe("t", "s"), unique("extend", unique_max_wait_ms=5 * MINUTE), advance(T0), *steps]
+    rows = sorted(play(hour).rows(DELIVERIES), key=lambda row: row["due_time"])
+    due = [round(row["due_time"].timestamp() * 1_000 - T0) // SECOND for row in rows]
+    assert due == list(range(301, 3_602, 300))
+    assert all(row["released_at"] == row["due_time"] for row in rows)
+    assert [int(row["payload"]) for row in rows] == [each - 1 for each in due]
 
 
 def test_keys_count_in_all_partitions_and_by_property(play: Play) -> None:
