@@ -122,7 +122,7 @@ class PlaceSource(StreamSource):
         begin = self._begin if start is None else self._place(start)
         end = self._end(begin)
         if end == (begin[0], max(begin[1], EVERYTHING_BEFORE)):
-            return start
+            return self.kept(start)
         fields = {"sourceVersion": _FORM, "reservoirId": self._id, "reservoirVersion": end[0], "index": end[1]}
         return self.deserializeOffset(json.dumps({**fields, "isStartingVersion": False}, separators=(",", ":")))
 
@@ -216,4 +216,4 @@ class LogSource(PlaceSource):
 
     def getBatch(self, start: JavaObject, end: JavaObject) -> JavaObject:  # noqa: N802
         """The rows of the files between two places."""
-        return self._table.dataset(self.between(start, end), streaming=True)
+        return self.kept(self._table.dataset(self.between(start, end), streaming=True))

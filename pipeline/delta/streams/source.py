@@ -8,6 +8,7 @@ while a query is planned; each of them imports PySpark and PyArrow first. This i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipeline.config.jvm import answer_jvm, java_class, session_of
@@ -21,12 +22,18 @@ if TYPE_CHECKING:
 SQL = "org.apache.spark.sql"
 _STREAMING = f"{SQL}.execution.streaming"
 _MOST_HASH = (1 << 31) - 1
+_KEPT = 16
+"""Spark asks a source for less than that before it uses an answer."""
 INSTANT = "instant bigint"
 """The column of a clock."""
 
 
 class StreamSource(ABC):
-    """A source for one query. Names and signatures are Spark's; its offsets are texts of JSON."""
+    """A source for one query. Names and signatures are Spark's; its offsets are texts of JSON.
+
+    What a method answers is `kept`. Py4J tells the JVM the number of an object, and a thread beside it tells the JVM
+    to forget what Python has no reference to any more: if that one is faster, Spark gets NULL, and its query ends.
+    """
 
     def __init__(self, spark: SparkSession, columns: JavaObject) -> None:
         """Answer Spark with rows of these columns, a `StructType` of the JVM."""
@@ -35,6 +42,7 @@ class StreamSource(ABC):
         self.nothing = java_class(spark, "scala.Option").empty()
         self._limit = java_class(spark, f"{SQL}.connector.read.streaming.ReadLimit").allAvailable()
         self._of_rows = singleton(spark, f"{SQL}.classic.Dataset").ofRows
+        self._answers = deque[object](maxlen=_KEPT)
         self.answer_with(columns)
 
     def answer_with(self, columns: JavaObject) -> None:
@@ -51,6 +59,11 @@ class StreamSource(ABC):
         plan = relation(self, self.attributes, self.nothing, *unnamed, self.session)
         return pyspark.sql.DataFrame(self.of_plan(plan), self.spark)
 
+    def kept(self, answer: JavaObject) -> JavaObject:
+        """An answer to Spark, which stays until the JVM has it."""
+        self._answers.append(answer)
+        return answer
+
     def of_plan(self, plan: JavaObject) -> JavaObject:
         """A `Dataset` of a logical plan."""
         return self._of_rows(self.session, plan)
@@ -59,7 +72,7 @@ class StreamSource(ABC):
         """A `Dataset` of rows that are part of its plan: no task reads them."""
         relation = java_class(self.spark, f"{SQL}.catalyst.plans.logical.LocalRelation")
         streaming = True
-        return self.of_plan(relation(self.attributes, of_list(self.spark, rows), streaming, self.nothing))
+        return self.kept(self.of_plan(relation(self.attributes, of_list(self.spark, rows), streaming, self.nothing)))
 
     @abstractmethod
     def latestOffset(self, start: JavaObject | None, limit: JavaObject) -> JavaObject | None:  # noqa: N802
@@ -71,7 +84,7 @@ class StreamSource(ABC):
 
     def deserializeOffset(self, text: str) -> JavaObject:  # noqa: N802
         """An offset of the log, or one to be: Spark compares the texts."""
-        return java_class(self.spark, f"{spark_line().runtime}.SerializedOffset")(text)
+        return self.kept(java_class(self.spark, f"{spark_line().runtime}.SerializedOffset")(text))
 
     def getDefaultReadLimit(self) -> JavaObject:  # noqa: N802
         """A batch is as large as the source makes it, whatever Spark allows."""

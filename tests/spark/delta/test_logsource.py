@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 from deltalake import DeltaTable
@@ -13,10 +15,14 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.jvm import java_class
+from pipeline.config.settings import VirtualClock
+from pipeline.config.sparkversion import spark_line
 from pipeline.delta.checkpoints import EVERYTHING_BEFORE
 from pipeline.delta.logs.entries import entry
 from pipeline.delta.streams import log
 from pipeline.delta.streams.log import LogSource, PlaceSource, SourceReplaced
+from pipeline.delta.streams.source import StreamSource
+from pipeline.service.clock import ticks
 from pipeline.storage.files import Files
 from pipeline.storage.local import LocalFiles
 
@@ -157,6 +163,25 @@ def test_who_asks_again_lists_no_log(table: Table, spark: SparkSession, monkeypa
     assert second is not None
     assert '"reservoirVersion":2,' in second.json()
     assert source.getBatch(none, second).queryExecution().analyzed().data().isEmpty()
+
+
+def test_what_spark_is_answered_stays_until_it_has_it(table: Table, spark: SparkSession) -> None:
+    """Py4J lets the JVM forget what Python has no reference to: Spark got NULL now and then, and the job ended."""
+    none = java_class(spark, "scala.Option").empty()
+    sources: list[StreamSource] = [kind(spark, table.path, BEGIN, 100) for kind in (PlaceSource, LogSource)]
+    sources.append(ticks(spark, VirtualClock(), f"{table.path}/clock"))
+    for source, end in zip(sources, ("", "", '{"instant": 5}'), strict=True):
+        limit = source.getDefaultReadLimit()
+        place: Any = source.deserializeOffset(end) if end else source.latestOffset(None, limit)
+        answers = [ref(place), ref(source.getBatch(none, place))]
+        if not end:
+            # What Spark gives to a method is an object of its own in Python, and is the answer when nothing came.
+            given = java_class(spark, f"{spark_line().runtime}.SerializedOffset")(place.json())
+            answers.append(ref(source.latestOffset(given, limit)))
+            del given
+        del place
+        gc.collect()
+        assert None not in [each() for each in answers]
 
 
 def test_what_comes_while_it_is_looked_for_is_no_gap(
