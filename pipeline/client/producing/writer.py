@@ -24,6 +24,7 @@ from pipeline.config.errors import PipelineError
 from pipeline.delta.deltars import LOG_STAYS, fitted, open_table, path_of
 from pipeline.delta.logs.entries import entry, info_of
 from pipeline.storage.files import Files
+from pipeline.storage.room import check_room
 from schemas import INBOX
 
 MARK = "delayline.turn"
@@ -54,8 +55,11 @@ class Inbox:
 
         Raises:
             ColumnGone: the table lacks a column of the rows.
+            OSError: nothing can be written to the disk; asked first, since delta-rs prints a panic of its own.
         """
         table = self._open()
+        if (here := self._files.local(path_of(self._root, INBOX))) is not None:
+            check_room(here)
         properties = CommitProperties(
             custom_metadata={MARK: mark},
             max_commit_retries=_RETRIES,
@@ -214,7 +218,8 @@ class Writer:
             if each.queued + (each.sender.timeout_s or inf) <= now:
                 late[each.sender] = each.sender.timeout_s
         for sender, allowed_s in late.items():
-            timeout = Timeout(f"sending of producer {sender.name!r}", allowed_s * 1_000)
+            why = str(error).partition("\n")[0]
+            timeout = Timeout(f"sending of producer {sender.name!r}", allowed_s * 1_000, f": {why}")
             timeout.__cause__ = error
             self.queue.failed([each for each in entries if each.sender is sender], timeout)
         left = [each for each in entries if each.sender not in late]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -213,6 +216,24 @@ def test_ids_stay_true_when_the_answer_is_lost_and_another_producer_gives_up(
     assert late.results == [Result.Timeout] * 2
     assert [str(each) for each in sent.ids] == [f"{long.producer_name()}:{number}" for number in range(2)]
     assert payloads(root) == [b"x", b"x", b"y", b"y"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_disk_that_is_full_is_the_reason_that_a_program_is_told(
+    root: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saw panics of a library, a backtrace each, and then that something took longer than 30 s."""
+
+    def full(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+
+    monkeypatch.setattr(producer_inbox, "check_room", full)
+    monkeypatch.setattr(producer_inbox, "write_deltalake", None)
+    with pytest.raises(Timeout, match=rf"took longer than 1 ms: .*No space left on device: '{root}/inbox'$"):
+        client.create_producer("t", send_timeout_millis=1).send(b"1")
+    monkeypatch.undo()
+    client.create_producer("t").send(b"2")
+    assert payloads(root) == [b"2"]
 
 
 @pytest.mark.usefixtures("quick")
