@@ -28,7 +28,6 @@ from pipeline.client.subscribing.policysetting import SetsPolicies
 from pipeline.client.subscribing.schedulesetting import SetsSchedules
 from pipeline.client.subscribing.subscriptions import unsubscribe
 from pipeline.client.subscribing.topics import expanded, topic_partitions
-from pipeline.client.tables.topiclog import TopicLog
 from pipeline.config.errors import NoWarehouse
 from pipeline.config.lazymodule import LazyModule
 from pipeline.subscriptions.policies import Policies
@@ -43,11 +42,14 @@ if TYPE_CHECKING:
     from pipeline.client.consuming.reader import Reader, ReaderListener
     from pipeline.client.subscribing import patterns
     from pipeline.client.subscribing.patterns import ConsumedTopics
+    from pipeline.client.tables import topiclog
+    from pipeline.client.tables.topiclog import TopicLog
 else:
     opening, reader, registering = (
         LazyModule(f"{__package__}.consuming.{each}") for each in ("opening", "reader", "registering")
     )
     patterns = LazyModule(f"{__package__}.subscribing.patterns")
+    topiclog = LazyModule(f"{__package__}.tables.topiclog")
 
 _LOG = logging.getLogger(__name__)
 _BYTES = BytesSchema()
@@ -352,4 +354,5 @@ def _take_on_new(consumed: ConsumedTopics, more: Callable[[list[str]], dict[str,
 
 def _logs_of(root: str, topic: str) -> dict[str, TopicLog]:
     """The log of a topic, or those of its partitions, by their names as the topic is spelled."""
-    return {spelled_like(topic, each): TopicLog(root, each) for each in topic_partitions(root, plain_topic(topic))}
+    logs = (topiclog.TopicLog(root, each) for each in topic_partitions(root, plain_topic(topic)))
+    return {spelled_like(topic, each.topic): each for each in logs}

@@ -1,6 +1,7 @@
 """What may be chosen: settings, sizes, profiles, the Spark session, stages, errors, extras, paths, and time."""
 
 __all__ = [
+    "arrowcompute",
     "arrowudf",
     "cgroups",
     "deltaspark",

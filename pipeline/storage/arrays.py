@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from pipeline.config import arrowcompute as pc
 
 _PLAIN = {
     "string": pa.string(),

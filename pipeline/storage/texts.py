@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pipeline.config import arrowcompute as pc
 from pipeline.storage.arrays import first_reason, map_bytes
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)

@@ -15,9 +15,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
+from pipeline.config import arrowcompute as pc
 from pipeline.config.errors import BadValue, check_text
 from pipeline.config.paths import local_path, one_spelling
 from pipeline.delta.conditions import why

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client import everything, public
+from tests.support.client import new_warehouse
 from tests.support.modules import ROOT, loaded_after
 
 HEAVY = {"pandas", "pyspark", "py4j", "delta", "typer", "prometheus_client", "jobs"}
@@ -29,6 +31,16 @@ def test_who_sends_does_not_load_what_consumes_and_no_client_loads_an_event_loop
     assert (
         loaded_after("from pipeline.client import public\npublic.Client", {"asyncio", "pipeline.client.aio"}) == set()
     )
+
+
+def test_who_sends_waits_for_no_functions_of_columns(tmp_path: Path) -> None:
+    """Arrow makes them when they are loaded. A single cast would do that, and takes longer than to send."""
+    root = new_warehouse(tmp_path)
+    sends = f"with public.Client({root!r}) as client: client.create_producer('t').send(b'1', properties={{'a': 'b'}})"
+    # Arrow asks pandas of each value, where it is installed, and pandas has functions of columns.
+    probe = f"import sys\nsys.modules['pandas'] = None\nfrom pipeline.client import public\n{sends}"
+    others = {"pyarrow.compute", "pyarrow.dataset", "pipeline.client.tables.topiclog"}
+    assert loaded_after(probe, {*others, "pyarrow"}) == {"pyarrow"}
 
 
 def test_the_import_takes_less_than_half_a_second() -> None:
