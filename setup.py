@@ -88,5 +88,7 @@ setup(
         **{f"{NAME}.{each}": ["*"] for each in DATA},
         f"{NAME}.jobs.web": ["templates/*", "static/*"],
     },
+    # Not `project.scripts`: the script that an installer makes of that loads other modules first.
+    scripts=["jobs/delayline"],
     cmdclass={"build_py": Build},
 )

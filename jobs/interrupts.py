@@ -10,7 +10,8 @@ _CAME = Event()
 
 def ends_at_once() -> None:
     """Let an interrupt end the process, unless it ignores interrupts: a shell lets what runs behind it do so."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # The script lets it do so already, without the exit code.
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
         signal.signal(signal.SIGINT, end)
 
 

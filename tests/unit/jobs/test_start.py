@@ -35,6 +35,19 @@ def test_an_interrupt_while_the_command_is_loaded_ends_it_without_a_trace() -> N
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+def test_the_script_loads_nothing_before_an_interrupt_ends_it(tmp_path: Path) -> None:
+    """That of an installer loads `re`, and then the package: a tenth of a second on a machine that is busy."""
+    package, script = tmp_path / "delayline", tmp_path / "bin" / "command"
+    for folder in (package, script.parent):
+        folder.mkdir()
+    (package / "__init__.py").write_text("import os, sys\nprint(*sys.modules)\nos.kill(os.getpid(), 2)\n")
+    script.write_text((ROOT / "jobs" / "delayline").read_text(encoding="utf-8"))
+    words = [sys.executable, "-S", "-u", str(script)]
+    done = subprocess.run(words, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False)  # noqa: S603
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+    assert not {"re", "signal", "typing"} & set(done.stdout.split())
+
+
 @pytest.mark.parametrize(
     ("before", "after"), [(interrupts.end, interrupts.interrupt), (signal.SIG_IGN, signal.SIG_IGN)]
 )
