@@ -10,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from jobs import interrupts
 from jobs.commands.failures import INTERRUPTED, explain
-from jobs.terminal import echo
+from jobs.terminal import echo, hint
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.config.printed import print_logs
 from pipeline.config.threads import panics_raised
@@ -20,6 +20,8 @@ _MAKING = ("init", "replay")
 """Commands that make a warehouse where none is; so does `run --init`."""
 _SERVICES = ("run", "web")
 """Commands that go on until somebody ends them: an interrupt is their end, and no failure."""
+_NAMING = ("init", "report", "run", "status", "stop", "top", "web")
+"""Commands that say by themselves on which warehouse they work."""
 _SENDING = ("pulsar", "send", "subscribe")
 """Commands that name a topic which need not be there."""
 OF_ITS_OWN = {
@@ -109,6 +111,9 @@ class Command(TyperCommand):
 
             check_warehouse(root)
             _check_names(root, ctx)
+        if root is not None and ctx.info_name not in _NAMING:
+            # A relative path, and a variable of the environment, do not say where.
+            hint(f"warehouse {root}")
         try:
             with _shown(ctx):
                 return super().invoke(ctx)

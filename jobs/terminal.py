@@ -45,6 +45,12 @@ def echo(text: object = "", *, err: bool = False) -> None:
         _to_nowhere(2)
 
 
+def hint(text: object) -> None:
+    """Print a line on standard error for somebody who sits there; a program that reads what is printed gets none."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        echo(text, err=True)
+
+
 def echo_lines(text: str) -> None:
     """Print a text of our own that has several lines, each as `echo` does."""
     for line in text.split("\n"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from jobs import cli
 from pipeline.client.commanding.commands import undo
 from pipeline.client.commanding.outcomes import outcomes
 from pipeline.config.errors import NoWarehouse
+from tests.support.client import new_warehouse
 from tests.support.invoked import invoke
 
 MAKING = {"init", "replay"}
@@ -77,3 +79,18 @@ def test_a_program_learns_it_too(tmp_path: Path) -> None:
         outcomes(str(tmp_path / "typo"))
     with pytest.raises(NoWarehouse):
         undo(str(tmp_path / "typo"), "c")
+
+
+def test_somebody_at_a_terminal_is_told_on_which_warehouse_a_command_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative path, or a variable that was exported, may be another one. A program reads nothing of it."""
+    new_warehouse(str(tmp_path / "here"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DELAYLINE_WAREHOUSE", "here")
+    assert invoke(["topics"]).stderr == ""
+    monkeypatch.setattr("jobs.terminal.sys", SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True)))
+    result = invoke(["topics"])
+    assert (result.stderr, result.exit_code) == (f"warehouse {tmp_path / 'here'}\n", 0)
+    assert "warehouse" not in result.stdout
+    assert invoke(["status"]).stderr == ""
