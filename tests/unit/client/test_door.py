@@ -15,7 +15,7 @@ from pipeline.client import everything, public
 from tests.support.client import new_warehouse
 from tests.support.modules import ROOT, loaded_after
 
-HEAVY = {"pandas", "pyspark", "py4j", "delta", "typer", "prometheus_client", "jobs"}
+HEAVY = {"pandas", "pyspark", "py4j", "delta", "typer", "rich", "pydantic", "prometheus_client", "jobs"}
 
 
 def test_who_imports_the_client_has_no_spark_no_pandas_and_no_command_line() -> None:
