@@ -153,11 +153,12 @@ def run(words: list[str], folder: Path) -> str:
 
 
 def test_the_wheel_brings_one_name_only(environment: Path) -> None:
-    """Names as common as `state` and `jobs` belong to whoever had them first."""
+    """Names as common as `state` and `jobs` belong to whoever had them first. Beside it the command has its script."""
     (wheel,) = (environment / "dist").glob("*.whl")
     listed = run([sys.executable, "-m", "zipfile", "--list", str(wheel)], environment).splitlines()[1:]
-    tops = {line.split("/")[0] for line in listed}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"delayline"}
+    names = [line.split()[0] for line in listed]
+    assert {name.split("/")[0] for name in names if ".data/" not in name and ".dist-info/" not in name} == {"delayline"}
+    assert [name.partition(".data/")[2] for name in names if ".data/" in name] == ["scripts/delayline"]
     assert any(line.startswith("delayline/py.typed ") for line in listed)
 
 
