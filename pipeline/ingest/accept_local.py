@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, groupby
 from operator import itemgetter
 
@@ -35,14 +35,13 @@ from pipeline.ingest.core.uniqueness import (
     UniqueBatch,
     key_name,
     key_names,
-    unique_keys,
     unique_rows,
 )
+from pipeline.ingest.keyless import unique_keys
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.storage.gather import Gathered, Texts, cuts
 from pipeline.storage.parquet import row_groups, size_of
 from pipeline.storage.texts import refused_texts
-from pipeline.subscriptions.schedules import SCHEDULE
 from schemas import INBOX, MESSAGES, OLDER
 from state.units import us
 
@@ -189,7 +188,7 @@ def _unique(classified: pa.Table, texts: Texts, terms: Terms, decide: Decide) ->
         own = [here for topic, here in topics.items() if key_name(terms.topics, topic) == name]
         here = np.sort(np.concatenate([np.empty(0, np.int64), *own]))
         found = texts.values(numbers[here], name) if name else texts.keys(numbers[here])
-        found = unique_keys(found, texts.values(numbers[here], SCHEDULE))
+        found = unique_keys(found, partial(texts.values, numbers[here]))
         rows = rows.append_column(KEY + name, _placed(found, here, rows.num_rows))
     return decide(rows, topics)
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import accumulate
-from operator import or_
+from operator import and_, or_
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,11 +24,19 @@ from pipeline.delta.reading.arrival import ARRIVAL, numbered_by_arrival
 from pipeline.delta.writing.numbering import NUMBER, in_order
 from pipeline.ingest.core.rules import BOUND, DUPLICATE, LATEST, MESSAGE, ROW, UNKNOWN_ZONE, ZONE, verdicts
 from pipeline.ingest.core.terms import Counts, Terms
-from pipeline.ingest.core.uniqueness import KEY, NO_KEYS, Decide, EndedBatch, UniqueBatch, key_names, unique_rows
+from pipeline.ingest.core.uniqueness import (
+    KEY,
+    NO_KEYS,
+    Decide,
+    EndedBatch,
+    UniqueBatch,
+    key_names,
+    unique_rows,
+)
+from pipeline.ingest.keyless import KEYLESS
 from pipeline.ingest.texts import refused_texts, short_topics, wrong_text
 from pipeline.storage.arrays import longs, ordered, ranks
 from pipeline.storage.texts import PAYLOAD_BYTES, WRONG_TEXT
-from pipeline.subscriptions.schedules import SCHEDULE
 from pipeline.subscriptions.windows import ZONE_BYTES
 from schemas import MESSAGES, OLDER
 
@@ -173,7 +181,8 @@ def _unique(classified: DataFrame, terms: Terms, decide: Decide) -> UniqueBatch:
     for name in sorted(key_names(terms.topics)):
         text = F.element_at("properties", F.lit(name)) if name else F.col("message_key")
         # As `core.uniqueness.unique_keys`.
-        columns[KEY + name] = F.when(F.element_at("properties", F.lit(SCHEDULE)).isNull(), text).cast("binary")
+        marks = (F.element_at("properties", F.lit(each)).isNull() for each in KEYLESS)
+        columns[KEY + name] = F.when(reduce(and_, marks), text).cast("binary")
     rows = _of_unique(classified.where("reason IS NULL"), terms)
     found = rows.select("topic", ROW, "due_ms", *(each.alias(name) for name, each in columns.items())).toArrow()
     found = found.sort_by(ROW)

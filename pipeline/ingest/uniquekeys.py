@@ -26,7 +26,8 @@ from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.reading.messages import Bounds, MessageLog, messages
 from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.commandedtimes import CommandedTimes
-from pipeline.ingest.core.uniqueness import Decide, EndedBatch, UniqueBatch, UniqueTopic, Until, unique_keys
+from pipeline.ingest.core.uniqueness import Decide, EndedBatch, UniqueBatch, UniqueTopic, Until
+from pipeline.ingest.keyless import unique_keys
 from pipeline.ingest.plan import Plan
 from pipeline.storage.arrays import IntArray, arrow_schema, grouped, longs
 from pipeline.storage.gather import first_items
@@ -34,7 +35,6 @@ from pipeline.storage.texts import with_texts
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.lines import NO_POLICIES, Topics
 from pipeline.subscriptions.replacedlog import ReplacedLog
-from pipeline.subscriptions.schedules import SCHEDULE as RECURS
 from pipeline.subscriptions.uniqueness import Uniqueness
 from schemas import MESSAGES
 from state.buckets import MAX_TIME
@@ -216,7 +216,7 @@ def _messages(rows: pa.Table, rule: Uniqueness, salt: bytes) -> Waiting:
         return pa.chunked_array([first_items(each, name) for each in rows.column("properties").chunks], pa.binary())
 
     found = rows.column("message_key").cast(pa.binary()) if rule.property is None else property_of(rule.property)
-    keys = unique_keys(found, property_of(RECURS))
+    keys = unique_keys(found, property_of)
     rows, keys = rows.filter(keys.is_valid()), keys.drop_null()
     due, latest = longs(rows, "due_time") // 1_000, np.full(rows.num_rows, MAX_TIME)
     if rule.mode == Mode.EXTEND:

@@ -1,4 +1,7 @@
-"""By what dead letters of settle are known in `inbox`, where whoever appends may note any number under any name."""
+"""By what dead letters of settle, and those that are put back, are known in `inbox`.
+
+Whoever appends there may note any number under any name.
+"""
 
 import secrets
 
@@ -8,6 +11,8 @@ BEFORE = "delayline-settle"
 """The same for a batch that was begun by a version of this project which drew no number for it."""
 LETTERS, BEFORE_LETTERS = "dead_letters", "inbox"
 """In the note of a batch: how many it appended, and the version of `inbox` behind which they are."""
+PUT_BACK = "delayline.put_back"
+"""The property of a message that was a dead letter: the topic of the dead letters, and the position in it."""
 _DRAWN_BITS = 30
 
 

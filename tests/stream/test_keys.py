@@ -14,6 +14,7 @@ from pipeline.client.commanding.commands import cancel, release_now, shift
 from pipeline.client.insight.pending import pending
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.config.settings import Settings
+from pipeline.subscriptions.letters import PUT_BACK
 from pipeline.subscriptions.schedules import SCHEDULE
 from schemas import DELIVERIES, MESSAGES, REJECTED_DISPATCH, REJECTED_INGEST, REPLACED
 from tests.support.consuming import acknowledging, says
@@ -263,21 +264,26 @@ def test_commands_say_what_waits(play: Play) -> None:
     assert refusals(world) == {"one 2": "one 1", "later 2": "later 1"}
 
 
-def test_what_failed_does_not_wait_for_its_key(play: Play) -> None:
-    """It came; the newer one replaces nothing, and both come."""
+@pytest.mark.parametrize("mode", ["replace", "drop"])
+def test_what_failed_does_not_wait_for_its_key(play: Play, mode: str) -> None:
+    """It came; the newer one replaces nothing, and both come. So does a dead letter that is put back meanwhile."""
+    letter: dict[str, Any] = {"properties": [(PUT_BACK, "t-s-DLQ 0:0")]}
     world = play(
         [
             acknowledging("t", "s"),
-            unique("replace"),
+            unique(mode),
             advance(T0 - SECOND),
             append(keyed("a", "a1", None)),
             advance(T0),
             says("nack", "a1", after_ms=HOUR),
             advance(T0 + SECOND),
-            append(keyed("a", "a2")),
+            append(keyed("a", "a2", 2 * HOUR)),
             advance(T0 + MINUTE),
-            advance(T0 + 2 * HOUR),
-            delivered("a1", "a1", "a2"),
+            append(keyed("a", "put back", None, **letter)),
+            advance(T0 + 2 * MINUTE),
+            advance(T0 + HOUR + MINUTE),
+            advance(T0 + 3 * HOUR),
+            delivered("a1", "put back", "a1", "a2"),
         ]
     )
     assert not world.rows(REPLACED)
@@ -285,15 +291,18 @@ def test_what_failed_does_not_wait_for_its_key(play: Play) -> None:
 
 
 def test_spark_decides_the_same(spark: SparkSession, folder: str) -> None:
-    """Rows lie in files of several commits; three topics, one for each policy. Some messages recur, and have no key."""
+    """Rows lie in files of several commits; a topic for each policy. Some messages recur, or were put back."""
     modes: dict[str, dict[str, Any]] = {
         "r": {"mode": "replace"},
         "d": {"mode": "drop"},
         "e": {"mode": "extend", "unique_max_wait_ms": HOUR},
     }
-    recurs = {True: {"properties": [(SCHEDULE, "hourly")]}, False: {}}
+    keyless: dict[int, dict[str, Any]] = {
+        8: {"properties": [(SCHEDULE, "hourly")]},
+        4: {"properties": [(PUT_BACK, "t-s-DLQ 0:0")]},
+    }
     rows = [
-        keyed(f"{n % 5}", f"{t} {n}", (n % 7) * 20 * MINUTE, topic=t, **recurs[n % 9 == 8])
+        keyed(f"{n % 5}", f"{t} {n}", (n % 7) * 20 * MINUTE, topic=t, **keyless.get(n % 9, {}))
         for n in range(24)
         for t in (*modes, "plain")
     ]

@@ -14,6 +14,7 @@ from pipeline.client.producing.inbox import OutgoingMessage, rows_of_messages
 from pipeline.config.errors import BadValue, PipelineError
 from pipeline.delta.deltars import NumberTaken, append, open_table, query, quoted
 from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.letters import PUT_BACK
 from pipeline.subscriptions.records import whole_number
 from schemas import INBOX, MESSAGES, SEGMENTS, SUBSCRIPTIONS
 
@@ -27,8 +28,6 @@ _AT_ONCE = 1_000
 _ENTRY_BITS = 31
 _ORIGIN = ("topic", "subscription", "position", "redelivery_count", "cause")
 """What settle says of a dead letter: properties with these names behind `delayline.`."""
-PUT_BACK = "delayline.put_back"
-"""The property of a message that was a dead letter: the topic of the dead letters, and the position in it."""
 
 
 class NotedAhead(PipelineError):

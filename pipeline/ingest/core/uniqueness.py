@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from pipeline.ingest.core.rules import BOUND, DUPLICATE, LATEST, ROW
@@ -111,16 +110,6 @@ def key_name(topics: Topics, owner: str) -> str:
     """That of one topic of which no two messages with one key wait."""
     rule = topics.of(owner).uniqueness
     return "" if rule is None else rule.property or ""
-
-
-def unique_keys(keys: pa.ChunkedArray, schedules: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Keys of messages, but of none that recurs: it is planned ahead, and each occurrence comes.
-
-    Args:
-        keys: by what messages are told apart; NULL: by nothing.
-        schedules: the schedule of each; NULL: it has none.
-    """
-    return pc.if_else(pc.is_null(schedules), keys, pa.scalar(None, keys.type))
 
 
 def unique_rows(rows: pa.Table, topics: Topics) -> dict[str, IntArray]:
