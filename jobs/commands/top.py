@@ -12,6 +12,7 @@ from rich.text import Text
 
 from jobs.commands.columns import in_columns
 from jobs.commands.status import report
+from jobs.niceness import be_nice
 from jobs.terminal import echo
 from pipeline.config.printed import printable
 from pipeline.config.spelling import iso_text, spell
@@ -38,6 +39,7 @@ def top(root: str, every_s: float, clock: Callable[[], int]) -> None:
         for line in lines(follower.look(clock())):
             echo(line)
         return
+    be_nice()
     with Live(console=Console(), screen=True, auto_refresh=False) as live:
         while True:
             live.update(Text("\n".join(lines(follower.look(clock())))), refresh=True)

@@ -7,6 +7,7 @@ import socket
 
 import uvicorn
 
+from jobs.niceness import be_nice
 from jobs.terminal import echo
 from jobs.web.app import Options, application
 from jobs.web.guard import LOOPBACK, TOKEN
@@ -43,6 +44,7 @@ def serve(root: str, host: str, port: int, base: str, *, allow_commands: bool) -
         echo(f"Page of {root} at http://{address}:{listener.getsockname()[1]}{base}/; stop with Ctrl-C")
         app = application(root, Options(host, base, token, allow_commands))
         config = uvicorn.Config(app, log_level="warning", root_path="", server_header=False, lifespan="off")
+        be_nice()
         uvicorn.Server(config).run(sockets=[listener])
 
 
