@@ -28,8 +28,9 @@ from schemas import DELIVERIES, SCHEDULES
 from tests.support.stages import Stages
 
 HOUR, DAY = 3_600_000, 86_400_000
-START = datetime(2026, 3, 27, 12, tzinfo=UTC)
-"""Two days before clocks of Rome go forward."""
+START = datetime(2026, 3, 27, 12, 0, 30, tzinfo=UTC)
+"""Two days before clocks of Rome go forward, and when nothing occurs: the stages work beside the test, so what occurs
+just when a schedule is set comes, or is before the last change of others."""
 
 
 def came(root: str) -> Counter[datetime]:
