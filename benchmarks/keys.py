@@ -164,7 +164,7 @@ def extend(seconds: int) -> dict[str, Any]:
         )
         rows = query(f"{text} ORDER BY 1", t=open_table(stages.root, DELIVERIES))
     due = [each["due"] - T0 for each in rows]
-    late = max(each["at"] - each["due"] for each in rows[:-1])
+    late = max((each["at"] - each["due"] for each in rows[:-1]), default=0)
     return {
         "what": "extend",
         "sent": seconds,

@@ -28,9 +28,11 @@ from schemas import DELIVERIES, SCHEDULES
 from tests.support.stages import Stages
 
 HOUR, DAY = 3_600_000, 86_400_000
-START = datetime(2026, 3, 27, 12, 0, 30, tzinfo=UTC)
-"""Two days before clocks of Rome go forward, and when nothing occurs: the stages work beside the test, so what occurs
-just when a schedule is set comes, or is before the last change of others."""
+START = datetime(2026, 3, 27, 12, tzinfo=UTC)
+"""Two days before clocks of Rome go forward."""
+LATER = START + timedelta(seconds=30)
+"""Nothing occurs then. Where stages work beside a test, what occurs just when a schedule is set comes, or is before the
+last change of others."""
 
 
 def came(root: str) -> Counter[datetime]:
@@ -41,7 +43,7 @@ def came(root: str) -> Counter[datetime]:
 
 def test_a_forecast_of_a_week_has_what_is_not_planned_yet_and_then_it_comes() -> None:
     """With jitter, days off, a delay and a window of the topic; paused ones and those that are over send nothing."""
-    with warehouse(START) as made:
+    with warehouse(LATER) as made:
         root = made.root
         subscribe(root, Subscription("reminders", "s", tick_ms=1_000))
         subscribe(root, Subscription("night", "s", tick_ms=1_000))
@@ -52,9 +54,9 @@ def test_a_forecast_of_a_week_has_what_is_not_planned_yet_and_then_it_comes() ->
         set_schedule(root, "often", "night", cron="0 */3 * * *", zone="Europe/Rome")
         set_schedule(root, "monthly", "reminders", cron="0 8 1 * *")
         set_schedule(root, "paused", "reminders", cron="0 * * * *", paused=True)
-        set_schedule(root, "over", "reminders", cron="0 * * * *", until=START + timedelta(hours=2))
+        set_schedule(root, "over", "reminders", cron="0 * * * *", until=LATER + timedelta(hours=2))
         made.run_until_idle()
-        begin = int(START.timestamp() * 1_000)
+        begin = int(LATER.timestamp() * 1_000)
         found = delayline.forecast(root, until=begin + 7 * DAY).table().to_pylist()
         told = Counter[datetime]()
         for row in found:
