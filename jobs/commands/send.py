@@ -14,7 +14,7 @@ from jobs.commands.durations import UNITS_MS
 from jobs.commands.jsonform import json_line, record
 from jobs.commands.times import spoken
 from jobs.terminal import echo
-from pipeline.client.producing.inbox import OutgoingMessage, checker, drawn_name, partition_for, send
+from pipeline.client.producing.inbox import OutgoingMessage, checker, drawn_name, send
 from pipeline.client.producing.limits import too_late
 from pipeline.client.subscribing.calendars import followed_topics
 from pipeline.client.subscribing.topics import topic_partitions
@@ -25,6 +25,7 @@ from pipeline.config.settings import Settings
 from pipeline.config.spelling import spell
 from pipeline.storage.files import Files
 from pipeline.subscriptions.limits import limits_of
+from pipeline.subscriptions.topicnames import partition_for
 from pipeline.subscriptions.topicpolicies import TopicPolicies
 
 _EPOCH = datetime.fromtimestamp(0, UTC)

@@ -24,15 +24,7 @@ from pipeline.delta.reading.arrival import ARRIVAL, numbered_by_arrival
 from pipeline.delta.writing.numbering import NUMBER, in_order
 from pipeline.ingest.core.rules import BOUND, DUPLICATE, LATEST, MESSAGE, ROW, UNKNOWN_ZONE, ZONE, verdicts
 from pipeline.ingest.core.terms import Counts, Terms
-from pipeline.ingest.core.uniqueness import (
-    KEY,
-    NO_KEYS,
-    Decide,
-    EndedBatch,
-    UniqueBatch,
-    key_names,
-    unique_rows,
-)
+from pipeline.ingest.core.uniqueness import KEY, NO_KEYS, Decide, EndedBatch, UniqueBatch, key_names, unique_rows
 from pipeline.ingest.keyless import KEYLESS
 from pipeline.ingest.texts import refused_texts, short_topics, wrong_text
 from pipeline.storage.arrays import longs, ordered, ranks
@@ -180,7 +172,7 @@ def _unique(classified: DataFrame, terms: Terms, decide: Decide) -> UniqueBatch:
     columns = {"published_ms": F.expr(f"(unix_micros({_VERDICT}.publish_time) + 999) div 1000")}
     for name in sorted(key_names(terms.topics)):
         text = F.element_at("properties", F.lit(name)) if name else F.col("message_key")
-        # As `core.uniqueness.unique_keys`.
+        # As `keyless.unique_keys`.
         marks = (F.element_at("properties", F.lit(each)).isNull() for each in KEYLESS)
         columns[KEY + name] = F.when(reduce(and_, marks), text).cast("binary")
     rows = _of_unique(classified.where("reason IS NULL"), terms)

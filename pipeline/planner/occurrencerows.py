@@ -27,7 +27,7 @@ def inbox_rows(planned: Sequence[Planned], partitions: Mapping[str, int]) -> pa.
     at = np.fromiter(chain.from_iterable(found for _, found in planned), np.int64, int(counts.sum()))
     schema, texts = arrow_schema(INBOX.columns), iso_texts(at)
     columns = {
-        "topic": _topics(planned, whose, texts, partitions),
+        "topic": _topics(planned, whose, at, partitions),
         "message_key": pa.array([schedule.message_key for schedule, _ in planned], pa.string()).take(whose),
         "properties": _properties(planned, counts, texts),
         "payload": _payloads(planned, texts),
@@ -39,15 +39,15 @@ def inbox_rows(planned: Sequence[Planned], partitions: Mapping[str, int]) -> pa.
     return pa.Table.from_arrays(arrays, names=list(columns))
 
 
-def _topics(
-    planned: Sequence[Planned], whose: pa.Array, texts: Sequence[str], partitions: Mapping[str, int]
-) -> pa.Array:
+def _topics(planned: Sequence[Planned], whose: pa.Array, at: IntArray, partitions: Mapping[str, int]) -> pa.Array:
     """Where messages go: of a topic that is divided to one of its partitions each."""
     topics = [schedule.topic for schedule, _ in planned]
     if partitions.keys().isdisjoint(topics):
         return pa.array(topics, pa.string()).take(whose)
     schedules = (planned[number][0] for number in whose.to_pylist())
-    found = (each.partition(text, partitions.get(each.topic, 0)) for each, text in zip(schedules, texts, strict=True))
+    found = (
+        each.partition(then, partitions.get(each.topic, 0)) for each, then in zip(schedules, at.tolist(), strict=True)
+    )
     return pa.array(found, pa.string())
 
 

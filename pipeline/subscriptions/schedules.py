@@ -14,14 +14,13 @@ from datetime import date, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, TypeVar
-from zlib import crc32
 
 from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.config.settings import DAY_MS, MINUTE_MS
 from pipeline.config.spelling import iso_text, range_text
 from pipeline.config.zones import zone
 from pipeline.subscriptions.calendars import DAY, NO_CALENDARS, Calendars, checked_name, day_of
-from pipeline.subscriptions.topicnames import plain_topic
+from pipeline.subscriptions.topicnames import partition_for, partition_name, plain_topic
 from schemas import SCHEDULES
 from state.errors import InvalidArgument, OutOfRange
 from state.localtime import Fold, Gap
@@ -186,15 +185,15 @@ class Schedule:
         """When the message of an occurrence is due."""
         return self.recurrence.due(self.name, occurrence.at)
 
-    def partition(self, occurrence: str, partitions: int) -> str:
-        """The topic of the message of an occurrence (ISO, UTC), or its partition, of so many; 0: it has none.
+    def partition(self, at: int, partitions: int) -> str:
+        """The topic of the message of an occurrence (ms UTC), or its partition, of so many; 0: it has none.
 
         A key says which one it is, as for what is sent; without one occurrences are spread.
         """
         if not partitions:
             return self.topic
-        said = self.name + occurrence if self.message_key is None else self.message_key
-        return f"{self.topic}-partition-{crc32(said.encode()) % partitions}"
+        said = self.name + iso_text(at) if self.message_key is None else self.message_key
+        return partition_name(self.topic, partition_for(said, 0, partitions))
 
     def message(self, at: Ms) -> dict[str, Any]:
         """The columns of `inbox` that the message of an occurrence has, but for its times."""

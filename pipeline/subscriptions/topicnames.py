@@ -7,6 +7,7 @@ another tenant or namespace, and `non-persistent://public/default/orders`, too.
 from __future__ import annotations
 
 import re
+from zlib import crc32
 
 from pipeline.config.errors import check_kind
 
@@ -56,6 +57,16 @@ def partition_of(topic: str) -> int:
     """The number of a partition, from its name (`orders-partition-3`); -1 when it is none."""
     found = _PARTITION.search(topic)
     return int(found[1]) if found else -1
+
+
+def partition_name(topic: str, number: int) -> str:
+    """The name of a partition of a topic."""
+    return f"{topic}-partition-{number}"
+
+
+def partition_for(key: str | None, turn: int, count: int) -> int:
+    """The number of the partition of a message, of so many: by the hash of its key; without one they take turns."""
+    return (turn if key is None else crc32(key.encode())) % count
 
 
 def topic_of(name: str) -> str:

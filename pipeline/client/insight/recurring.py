@@ -14,7 +14,6 @@ from deltalake import DeltaTable
 
 from pipeline.client.subscribing.topics import partition_counts
 from pipeline.config.errors import NoWarehouse
-from pipeline.config.spelling import iso_text
 from pipeline.delta.deltars import open_table, query
 from pipeline.storage.arrays import IntArray
 from pipeline.storage.files import Files
@@ -115,7 +114,7 @@ def unplanned(root: str, topics: Topics, begin: int, end: int) -> dict[str, dict
         due, divided = _due(at, asked, topics.of(schedule.topic)), partitions.get(schedule.topic, 0)
         for occurrence, then in zip(every, due, strict=True):
             if then < end:
-                found.setdefault(schedule.partition(iso_text(occurrence.at), divided), Counter())[then] += 1
+                found.setdefault(schedule.partition(occurrence.at, divided), Counter())[then] += 1
     return {topic: dict(sent) for topic, sent in found.items() if sent}
 
 

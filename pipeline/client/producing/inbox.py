@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from zlib import crc32
 
 import pyarrow as pa
 
@@ -94,11 +93,6 @@ def _check_long(name: str, value: object) -> None:
     """Refuse what is no whole number that a column of longs holds, 0 or more; None: there is none."""
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST):
         raise BadValue(name, value, f"a whole number in 0..{MOST}")
-
-
-def partition_for(key: str | None, turn: int, count: int) -> int:
-    """The number of the partition of a message, of so many: by the hash of its key; without one they take turns."""
-    return (turn if key is None else crc32(key.encode())) % count
 
 
 def drawn_name() -> str:

@@ -23,14 +23,13 @@ from pipeline.client.exceptions import (
 )
 from pipeline.client.message import RESERVED, MessageId
 from pipeline.client.options import SEND, refuse, spelled_out
-from pipeline.client.producing.inbox import partition_for
 from pipeline.client.producing.limits import Bounds, check_texts
 from pipeline.client.producing.queue import Queue
 from pipeline.client.producing.rows import Content, Done, MessageRouter, Sender, as_received
 from pipeline.client.schema import Schema
 from pipeline.config.errors import BadValue, check_text
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
-from pipeline.subscriptions.topicnames import topic_of
+from pipeline.subscriptions.topicnames import partition_for, topic_of
 from state.buckets import MAX_TIME
 
 if TYPE_CHECKING:

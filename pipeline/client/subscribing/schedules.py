@@ -149,7 +149,7 @@ def run_schedule_now(root: str, name: str) -> str:
     found = schedule(root, name)
     now = Ms(clock_of(root).wall_us() // 1_000)
     columns, count = found.message(now), partition_counts(root).get(found.topic, 0)
-    topic, key = found.partition(iso_text(now), count), columns["message_key"]
+    topic, key = found.partition(now, count), columns["message_key"]
     message = OutgoingMessage(topic, columns["payload"], None, key, dict(columns["properties"]))
     send(root, [message])
     return iso_text(now)

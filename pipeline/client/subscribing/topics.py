@@ -17,7 +17,7 @@ from pipeline.client.subscribing.lines import PARTITIONS, replace_lines, topic_r
 from pipeline.client.subscribing.subscriptions import Subscription, active, register, subscribe_all
 from pipeline.config.errors import BadValue, check_count
 from pipeline.delta.deltars import open_table, query, quoted
-from pipeline.subscriptions.topicnames import partition_of, plain_topic, topic_of
+from pipeline.subscriptions.topicnames import partition_name, partition_of, plain_topic, topic_of
 from schemas import MESSAGES, SUBSCRIPTIONS
 
 MOST_PARTITIONS = 10_000
@@ -96,7 +96,7 @@ def _new_for(line: Subscription, topic: str) -> Subscription:
 
 def partitions_of(topic: str, partitions: int) -> list[str]:
     """The names of so many partitions of a topic."""
-    return [f"{topic}-partition-{n}" for n in range(partitions)]
+    return [partition_name(topic, number) for number in range(partitions)]
 
 
 def partition_counts(root: str) -> dict[str, int]:
