@@ -33,7 +33,7 @@ from tests.support.stream import (
     subscribe,
 )
 from tests.support.stream import play as play_on_spark
-from tests.support.worlds import Play, play_here
+from tests.support.worlds import Play, commits, play_here
 
 # Behind any wall clock, by which commands count.
 T0 = 2_000_000_000_000
@@ -310,9 +310,8 @@ def test_spark_decides_the_same(spark: SparkSession, folder: str) -> None:
         *(subscribe(topic, "s") for topic in (*modes, "plain")),
         *(unique(topic=topic, **stated) for topic, stated in modes.items()),
     ]
-    # Two commits, which the first batch takes.
-    for half in range(2):
-        steps += [append(*rows[half * 16 :][:16]), check(lambda world: world.produce())]
+    # The first batch takes both.
+    steps += [advance(T0 - MINUTE), commits(rows[:16], rows[16:32]), restart()]
     for part in range(3):
         steps += [advance(T0 + part * 10 * MINUTE), append(*rows[(part + 1) * 32 :][:32])]
     steps += [append(*rows[:4]), advance(T0 + HOUR), advance(T0 + 6 * HOUR)]

@@ -35,7 +35,7 @@ from tests.support.stream import (
     unsubscribe,
 )
 from tests.support.together import Played, play_together
-from tests.support.worlds import on_spark
+from tests.support.worlds import commits, on_spark
 
 T0 = 1_700_000_000_000 // 32_768 * 32_768
 SOON = T0 + 5_000
@@ -109,13 +109,6 @@ def equal_times(topic: str, entries: int) -> list[Step]:
     """Two hundred messages of one delay, from two commits, in ledgers of so many entries."""
     names = [f"{i:03d}" for i in range(200)]
 
-    def two_commits(world: World) -> None:
-        """Both commits are there before ingest looks: one batch takes them."""
-        world.end()
-        for half in (names[:100], names[100:]):
-            world.waiting = [message(name, topic, deliver_at=SOON) for name in half]
-            world.produce()
-
     def dense(world: World) -> None:
         rows = [(row["ledger_id"], row["entry_id"]) for row in world.rows(DELIVERIES) if row["topic"] == topic]
         assert len(set(rows)) == len(names)
@@ -128,7 +121,7 @@ def equal_times(topic: str, entries: int) -> list[Step]:
         subscribe(topic, "s"),
         advance(T0),
         advance(SOON - 1),
-        check(two_commits),
+        commits(*([message(name, topic, deliver_at=SOON) for name in half] for half in (names[:100], names[100:]))),
         restart(),
         advance(SOON),
         check(dense),

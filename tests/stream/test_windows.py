@@ -36,7 +36,7 @@ from tests.support.stream import (
     subscribe,
 )
 from tests.support.stream import play as play_on_spark
-from tests.support.worlds import Play, play_here
+from tests.support.worlds import Play, commits, play_here
 
 # A Wednesday, 05:33:20 in Rome, 12:33:20 in Tokyo and 23:33:20 of Tuesday in New York; behind any wall clock.
 T0 = 2_000_000_000_000
@@ -337,14 +337,9 @@ def test_spark_lets_the_same_messages_come_at_the_same_times(spark: SparkSession
     steps: list[Step] = [
         subscribe("t", "s"),
         window(window_spread_ms=600 * SECOND),
-        *(
-            step
-            for part in range(3)
-            for step in (
-                append(*(to(zones[n % 4]) | {"message_key": f"{part} {n}"} for n in range(9))),
-                check(lambda world: world.produce()),
-            )
-        ),
+        advance(T0 - SECOND),
+        commits(*([to(zones[n % 4]) | {"message_key": f"{part} {n}"} for n in range(9)] for part in range(3))),
+        restart(),
         advance(T0),
     ]
 

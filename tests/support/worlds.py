@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
+from typing import Any
 
 import pytest
 
@@ -125,3 +126,18 @@ SHELLS = [
     pytest.param(on_spark, id="spark", marks=pytest.mark.soak),
 ]
 """Both, for a fixture; `tests/stream/conftest.py` has `play`."""
+
+
+def commits(*parts: Sequence[dict[str, Any]]) -> Step:
+    """Stop all stages and append rows to the inbox, a commit for each part. `restart` comes next.
+
+    A stage that runs may take the first part before the second one is there.
+    """
+
+    def step(world: World) -> None:
+        world.end()
+        for part in parts:
+            world.waiting.extend(part)
+            world.produce()
+
+    return step
