@@ -211,8 +211,8 @@ class Planner:
         _take_on(known, new, changed, change)
         for name, why in new.refused.items():
             _LOG.warning("schedule %r is not followed: %s", name, why)
-        plan = replace(known.plan, version=change.version, calendars=change.calendars, rules=RULES, bound=change.bound)
-        plan = replace(plan, ahead_ms=self._ahead_ms)
+        plan = known.plan.following(change, _let_go(known, new), _end(known, change, taken))
+        plan = replace(plan, rules=RULES, ahead_ms=self._ahead_ms)
         self._plan(known, plan, self._clock(), change.since, taken)
         known.change, known.definitions, known.fence, known.found = None, new, None, False
         self._waiting.over()
@@ -331,18 +331,34 @@ def _changed(before: Definitions | None, new: Definitions) -> set[str] | None:
 def _take_on(known: _Known, new: Definitions, changed: set[str] | None, change: Change) -> None:
     """Let go what is not followed any more, and begin with what is new, each at its time.
 
-    What was followed before counts until the bound. What was not begins when it was set, but not before the bound of
-    the last change: until then it may come by what it was.
+    What was followed before counts until the bound. What was not begins when it was set, but not before all has come
+    by what it was when it was followed last.
     """
     before = {} if known.definitions is None else known.definitions.schedules
-    # Nobody knows what was followed, but something was planned.
-    unknown = known.definitions is None and (known.found or known.plan.number != NEVER)
+    unknown = _is_unknown(known)
     for name in before.keys() | new.schedules.keys() if changed is None else changed:
         known.cursors.drop(name)
         if name in new.schedules:
             made = new.schedules[name]
             set_at = change.since if made.set_at is None else min(made.set_at, change.since)
-            known.cursors.begin(made, change.bound if unknown or name in before else max(set_at, known.plan.bound))
+            is_new = not unknown and name not in before
+            known.cursors.begin(made, max(set_at, known.plan.free_from(name)) if is_new else change.bound)
+
+
+def _let_go(known: _Known, new: Definitions) -> set[str] | None:
+    """The names that are followed no more; None: nobody knows."""
+    before = {} if known.definitions is None else known.definitions.schedules
+    return None if _is_unknown(known) else {*before} - new.schedules.keys()
+
+
+def _is_unknown(known: _Known) -> bool:
+    """Whether nobody knows what was followed, though something was planned."""
+    return known.definitions is None and (known.found or known.plan.number != NEVER)
+
+
+def _end(known: _Known, change: Change, taken: Collection[tuple[str, str]]) -> int:
+    """From when on nothing comes by what a change lets go, ms UTC: later, where the command was too late."""
+    return max(change.bound, known.fence.until + 1) if taken and known.fence is not None else change.bound
 
 
 def _is_behind(stage: Checkpoint, version: int) -> bool:

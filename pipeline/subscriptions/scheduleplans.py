@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
+from pipeline.config.settings import HOUR_MS
 from pipeline.storage.files import Files
 
 _LOG = logging.getLogger(__name__)
@@ -19,6 +20,8 @@ NAME = "delayline:planner"
 FOLDER = "_schedules"
 _FILE = "plan.json"
 NEVER = -1
+_KEPT_MS = HOUR_MS
+"""Which names were let go is kept for so long: a row may say that its schedule was set before it was noticed."""
 Versions = tuple[int, int]
 """Of `schedules` and of `calendars`."""
 
@@ -33,8 +36,9 @@ class Plan:
         rules: the release of the rules of time zones.
         until: all occurrences up to then.
         ahead_ms: and the next one of each after that, if it is at most so far behind it.
-        bound: a change before counts from then on: what comes earlier is by the definition before.
+        bound: nothing comes from then on by definitions of names that were let go and are not in `let_go`.
         calendars: the version of `calendars`; -1: none that is known.
+        let_go: the names of definitions that are followed no more; from when on nothing comes by these.
     """
 
     number: int = NEVER
@@ -44,11 +48,32 @@ class Plan:
     ahead_ms: int = 0
     bound: int = 0
     calendars: int = NEVER
+    let_go: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def versions(self) -> Versions:
         """Of both tables that have definitions."""
         return self.version, self.calendars
+
+    def free_from(self, name: str) -> int:
+        """From when on nothing comes by what a name was that is not followed, ms UTC."""
+        return self.let_go.get(name, self.bound)
+
+    def following(self, change: Change, let_go: Collection[str] | None, end: int) -> Plan:
+        """This plan by the definitions of a change.
+
+        Args:
+            change: the change.
+            let_go: the names that are followed no more; None: nobody knows them.
+            end: from when on nothing comes by what they were, ms UTC.
+        """
+        plan = replace(self, version=change.version, calendars=change.calendars)
+        if let_go is None:
+            return replace(plan, bound=end, let_go={})
+        every, kept = {**self.let_go, **dict.fromkeys(let_go, end)}, change.since - _KEPT_MS
+        bound = max((each for each in every.values() if each <= kept), default=self.bound)
+        recent = {name: each for name, each in every.items() if each > kept}
+        return replace(plan, bound=max(self.bound, bound), let_go=recent)
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,12 @@ from tempfile import mkdtemp
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 
+from pipeline.client.clock import turned
 from pipeline.client.subscribing.calendars import set_calendar
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.schedules import (
@@ -36,6 +37,7 @@ from pipeline.client.subscribing.topics import create_partitioned_topic, subscri
 from pipeline.config.spelling import iso_text
 from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.schedules import OCCURRENCE, SCHEDULE, Schedule
+from pipeline.testing.warehouse import TurnedClock
 from schemas import DELIVERIES
 from state.unique import Mode
 from state.units import Ms
@@ -98,15 +100,15 @@ steps = st.builds(
 
 @dataclass
 class Held:
-    """What counts, by a plain reading: for each schedule since when which definition does."""
+    """What counts, by a plain reading: since when which definition does, and until when another one of its name did."""
 
     now: int = T0
-    bound: int = 0
+    let_go: dict[str, int] = field(default_factory=dict)
     counts: dict[str, tuple[Schedule, int]] = field(default_factory=dict)
     due: list[tuple[int, tuple[str, str, str]]] = field(default_factory=list)
 
     def follow(self, definitions: dict[str, Schedule], noticed: int) -> None:
-        """Others count from now on, or from when they were noticed."""
+        """Others count from when they were noticed; what is new from when it was set, behind what had its name."""
         for name in self.counts.keys() | definitions.keys():
             before, new = self.counts.get(name), definitions.get(name)
             if before is not None and before[0] == new:
@@ -114,10 +116,11 @@ class Held:
             if before is not None:
                 self.pass_until(name, noticed)
                 del self.counts[name]
+                self.let_go[name] = noticed + 1
             if new is not None:
-                since = noticed + 1 if before is not None else max(noticed, self.bound)
-                self.counts[name] = (new, since)
-        self.bound = noticed + 1
+                assert new.set_at is not None
+                set_at = min(new.set_at, noticed)
+                self.counts[name] = (new, max(set_at, self.let_go.get(name, set_at)))
 
     def pass_until(self, name: str, until: int) -> None:
         """What counts occurs until an instant, and counts from behind it on."""
@@ -169,13 +172,23 @@ def work(stages: Stages) -> None:
     stages.work()
 
 
+def at_once(*changes: tuple[str, str]) -> list[Step]:
+    """Changes of schedules while the clock stands where these occur."""
+    return [Step(name, kind, 0, None, 0, 0) for name, kind in changes]
+
+
+BESIDE = at_once(("a", "set"), ("a", "pause"), ("b", "set"), ("b", "delete"), ("a", "resume"), ("b", "set"))
+"""What is new counts at once, whatever another one did; but behind what had its name before."""
+
+
 @settings(max_examples=EXAMPLES)
+@example(BESIDE, None, 0)
 @given(st.lists(steps, min_size=1, max_size=7), st.sampled_from([None, None, *Mode]), st.sampled_from([0, 0, 2]))
 def test_each_occurrence_comes_once_by_the_definition_that_counted_when_it_was_due(
     drawn: list[Step], mode: Mode | None, partitions: int
 ) -> None:
     """Whoever dies when, for however long; also where no two messages with one key wait, and on a divided topic."""
-    folder = mkdtemp(prefix="delayline-planned-")
+    folder, clock = mkdtemp(prefix="delayline-planned-"), TurnedClock(T0)
     root = str(Path(folder) / "warehouse")
     try:
         stages, held = Stages(root), Held()
@@ -187,7 +200,9 @@ def test_each_occurrence_comes_once_by_the_definition_that_counted_when_it_was_d
         stages.instant = T0
         work(stages)
         for number, step in enumerate(drawn):
-            played(stages, held, step, number)
+            clock.ms = held.now
+            with turned(root, clock):
+                played(stages, held, step, number)
         for name in list(held.counts):
             held.pass_until(name, held.now)
         assert delivered(root) == Counter(what for due, what in held.due if due <= held.now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.schedules import delete_schedule, pause_schedule, schedules, set_schedule
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import LONGEST_HORIZON_MS, Settings
+from pipeline.config.stages import INGEST
 from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.planner import planner, takeback
 from pipeline.planner.planner import Planner
@@ -104,14 +106,8 @@ def test_what_was_missed_is_caught_up_as_the_schedule_says(stages: Stages, how: 
     assert (planned, len(before)) == (5, 5 + missed)
 
 
-@pytest.mark.parametrize("dispatched", [True, False])
-def test_a_command_that_came_too_late_loses_and_repeats_nothing(
-    stages: Stages, monkeypatch: pytest.MonkeyPatch, *, dispatched: bool
-) -> None:
-    """The planner was stopped between its decision and its command; dispatch, or the schedule alone, went on."""
-    set_schedule(stages.root, "often", "reminders", cron="0 * * * *", payload="old")
-    stages.work()
-    set_schedule(stages.root, "often", "reminders", cron="0 */2 * * *", payload="new")
+def stop_late(stages: Stages, monkeypatch: pytest.MonkeyPatch, *, dispatched: bool) -> None:
+    """The planner stops for three hours between its decision and its command; the others, or the schedule, go on."""
 
     def stopped(step: str, _: int) -> None:
         if step == "planner.decided":
@@ -125,11 +121,55 @@ def test_a_command_that_came_too_late_loses_and_repeats_nothing(
     monkeypatch.setattr(stages, "_planner", planner)
     stages.work()
     stages.work()
+    stages.restart(INGEST)
+
+
+@pytest.mark.parametrize("dispatched", [True, False])
+def test_a_command_that_came_too_late_loses_and_repeats_nothing(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch, *, dispatched: bool
+) -> None:
+    """What dispatch has taken comes by the definition before, all else by the new one."""
+    set_schedule(stages.root, "often", "reminders", cron="0 * * * *", payload="old")
+    stages.work()
+    set_schedule(stages.root, "often", "reminders", cron="0 */2 * * *", payload="new")
+    stop_late(stages, monkeypatch, dispatched=dispatched)
     go(stages, 2 * HOUR)
     old = [("old", "01T13:00"), ("old", "01T14:00"), ("old", "01T15:00")] if dispatched else []
     # An hour of the new definition that the old one had delivered is not there again.
     new = [("new", "01T16:00")] if dispatched else [("new", "01T14:00"), ("new", "01T16:00")]
     assert came(stages) == Counter([*old, *new])
+
+
+def test_what_is_set_again_behind_a_command_that_came_too_late_repeats_nothing(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row says that it was set before the last hour that had come by the schedule that was deleted."""
+    set_schedule(stages.root, "often", "reminders", cron="0 * * * *", payload="old")
+    stages.work()
+    delete_schedule(stages.root, "often")
+    stop_late(stages, monkeypatch, dispatched=True)
+    set_at = datetime.fromtimestamp(T0 / 1_000 + 2 * 3600, UTC)
+    set_by_writer(stages, {"name": "often", "cron": "0 * * * *", "payload": "new", "catch_up": "all", "set_at": set_at})
+    go(stages, HOUR)
+    assert came(stages) == {("old", f"01T{hour}:00"): 1 for hour in (13, 14, 15)} | {("new", "01T16:00"): 1}
+
+
+def test_a_plan_of_an_earlier_version_is_read(stages: Stages) -> None:
+    """It does not say which names were let go: what is new counts behind its last change."""
+    set_schedule(stages.root, "often", "reminders", cron="0 * * * *", payload="old")
+    stages.work()
+    delete_schedule(stages.root, "often")
+    stages.work()
+    path = Path(stages.root) / FOLDER / "plan.json"
+    known = json.loads(path.read_text())
+    assert [each.pop("let_go") for each in known["plans"]][-1:] == [{"often": T0 + 1}]
+    known["plans"][-1]["bound"] = T0 + 2 * HOUR
+    path.write_text(json.dumps(known))
+    stages.restart_all()
+    set_schedule(stages.root, "often", "reminders", cron="0 * * * *", payload="new")
+    stages.work()
+    go(stages, 3 * HOUR)
+    assert came(stages) == {("new", "01T15:00"): 1}
 
 
 def test_a_row_that_cannot_be_followed_is_listed(stages: Stages) -> None:
