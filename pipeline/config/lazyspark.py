@@ -6,13 +6,14 @@ What they name in annotations only is imported for the type checker, and errors 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.config.lazymodule import LazyModule
 
 __all__ = ["F", "deltaspark", "pyspark", "raised"]
 
-_ERRORS = {
+_Name = Literal["AnalysisException", "PySparkException", "Py4JError", "Py4JJavaError"]
+_ERRORS: dict[_Name, str] = {
     "AnalysisException": "pyspark.errors",
     "PySparkException": "pyspark.errors",
     "Py4JError": "py4j.protocol",
@@ -30,7 +31,7 @@ else:
     deltaspark = LazyModule(f"{__package__}.deltaspark")
 
 
-def raised(*errors: str | type[Exception]) -> tuple[type[Any], ...]:
+def raised(*errors: _Name | type[Exception]) -> tuple[type[Any], ...]:
     """Errors for `except`. Those of Spark have their names; where Spark is not loaded nobody raises them."""
     named = [(sys.modules.get(_ERRORS[each]), each) for each in errors if isinstance(each, str)]
     others = (each for each in errors if not isinstance(each, str))

@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.config.errors import VersionGone
 from pipeline.config.lazyspark import raised
+from pipeline.config.routes import SessionNeeded
 from pipeline.delta.warehouse import Warehouse, ask
 from pipeline.subscriptions.calendars import NO_CALENDARS, calendars_of
 from pipeline.subscriptions.scheduleplans import NEVER, Versions
@@ -54,7 +55,7 @@ def definitions(warehouse: Warehouse, versions: Versions) -> Definitions:
 def _rows(warehouse: Warehouse, table: Table, version: int) -> Iterator[dict[str, Any]]:
     try:
         rows = ask(warehouse, table, _ROWS, version)
-    except raised("PySparkException", "SessionNeeded") as error:
+    except raised("PySparkException", SessionNeeded) as error:
         raise VersionGone(table.name, version, "_delta_log") from error
     return (row if isinstance(row, dict) else _of_spark(row.asDict()) for row in rows)
 

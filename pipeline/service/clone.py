@@ -30,6 +30,7 @@ from pipeline.service.rebuild import rebuild, reset_settle
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import FOLDER as GUARD_TABLES
 from pipeline.subscriptions.guards import Guard
+from pipeline.subscriptions.scheduleplans import PlanFile
 from pipeline.subscriptions.settled import SettledMark, raise_to, read_mark
 from schemas import DELIVERIES, HELD, INBOX, SEGMENTS, SUBSCRIPTIONS, TABLES
 from state.units import Ms
@@ -37,9 +38,9 @@ from state.units import Ms
 NOTE = "_clone.json"
 """The file of a copy that says of what it is one."""
 _LOOKS, _PAUSE_S, _ATTEMPTS = 200, 0.01, 3
-_FOLDERS = ("_clock", "_imports", "_schedules", "_sources", GUARD_TABLES)
-"""Folders beside the tables that belong to them: instants that were given, the notes of imports and sources, how far
-schedules are planned, and tables that guards read."""
+_FOLDERS = ("_clock", "_imports", "_sources", GUARD_TABLES)
+"""Folders beside the tables that belong to them: instants that were given, the notes of imports and sources, and tables
+that guards read."""
 _SINKS = "_sinks"
 _MOST = 10_000_000
 """Rows that this process may hold: a batch that was torn is finished here."""
@@ -106,12 +107,14 @@ class _Moment:
         versions: of its tables.
         notes: of what is prepared, by the names of the files.
         mark: of what is settled.
+        plan: how far schedules are planned, as the planner wrote it; None: nothing was ever planned.
     """
 
     at: Ms
     versions: Mapping[str, int]
     notes: Mapping[str, str]
     mark: SettledMark
+    plan: str | None
 
     @property
     def prepared(self) -> list[Prepared]:
@@ -205,14 +208,18 @@ def _look(files: Files, root: str) -> _Moment:
     there = [table for table in TABLES if files.names(f"{path_of(root, table)}/_delta_log")]
     ours = {table.name: path_of(root, table) for table in there if table.writer in ALL_STAGES}
     others = {table.name: path_of(root, table) for table in there if table.name not in ours}
+    inbox = {INBOX.name: others.pop(INBOX.name)}
     known = versions(files, ours, {})
     for _ in range(_LOOKS):
-        # What others append in between is as if it came at this instant.
+        # What others append in between is as if it came at this instant. The inbox first: who cancels, and sends anew
+        # then, is seen to have done both, or the first alone. The plan says what a number in the inbox means.
         notes = PreparedStore(files, path_of(root, DELIVERIES)).texts()
-        at, mark, appended = wall_ms(), read_mark(files, root), versions(files, others, {})
+        at, mark, appended = wall_ms(), read_mark(files, root), versions(files, inbox, {})
+        plan = PlanFile(files, root).text
+        appended |= versions(files, others, {})
         seen = versions(files, ours, known)
         if seen == known:
-            return _Moment(Ms(at), {**appended, **seen}, notes, mark)
+            return _Moment(Ms(at), {**appended, **seen}, notes, mark, plan)
         known = seen
         time.sleep(_PAUSE_S)
     raise SourceBusy(root)
@@ -242,6 +249,8 @@ def _copy(files: Files, folders: tuple[str, str], moment: _Moment, count: Count,
         store.put(each)
     if moment.mark != SettledMark():
         raise_to(files, target, moment.mark)
+    if moment.plan is not None:
+        PlanFile(files, target).put(moment.plan)
     for name in _FOLDERS:
         _copy_folder(files, root, target, name)
 

@@ -8,7 +8,7 @@ of that. Then a rebuild finds that these messages wait.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 from urllib.parse import unquote
 
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.client.insight.asof import at_instant
+from pipeline.client.insight.recurring import plan_of
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.client.tables.untaken import untaken
 from pipeline.config.errors import BadValue
@@ -34,6 +35,7 @@ from pipeline.ingest.plan import last_commits_of_ingest, taken
 from pipeline.service.pending_local import RunSet
 from pipeline.storage.arrays import arrow_schema, grouped, longs
 from pipeline.storage.files import Files
+from pipeline.subscriptions.scheduleplans import NAME, NEVER, Plan, PlanFile
 from pipeline.subscriptions.settled import read_mark
 from schemas import (
     COMMANDS,
@@ -124,7 +126,10 @@ def set_back(root: str, as_of: int) -> None:
         undecided.take_out(root, table)
     for table, column in _LATER:
         open_table(root, table).delete(f"{column} > {instant(as_of)}")
+    plan = plan_of(root)
     _end_inbox(Warehouse(root))
+    if plan is not None:
+        _plan_from(root, plan, as_of)
     _begin_dispatch(Warehouse(root), as_of)
 
 
@@ -135,6 +140,15 @@ def _end_inbox(warehouse: Warehouse) -> None:
     for file in log_files(files.names(f"{path}/_delta_log")):
         if file.version >= max(1, version + (index >= 0)):
             files.delete(f"{path}/_delta_log/{file.name}")
+
+
+def _plan_from(root: str, plan: Plan, as_of: int) -> None:
+    """Let what recurs be planned from the instant on: a message of a schedule is sent when it occurs."""
+    number, until = open_table(root, INBOX).transaction_version(NAME), min(plan.until, as_of)
+    # The next one of each is planned behind that, if it occurred by then.
+    ahead_ms, bound = min(plan.ahead_ms, as_of - until), min(plan.bound, as_of + 1)
+    number = NEVER if number is None else number
+    PlanFile(Files(), root).write([replace(plan, number=number, until=until, ahead_ms=ahead_ms, bound=bound)], None)
 
 
 def _taken(warehouse: Warehouse) -> Offset:

@@ -111,13 +111,18 @@ class PlanFile:
     def __init__(self, files: Files, root: str) -> None:
         self._files, self._path = files, f"{root}/{FOLDER}/{_FILE}"
 
+    @property
+    def text(self) -> str | None:
+        """What the file says; None: it is not there."""
+        return self._files.text_if_there(self._path)
+
     def read(self, number: int | None) -> tuple[Plan, Change | None] | None:
         """What is in force, and what is about to be; None: nobody knows.
 
         Args:
             number: the last one that `inbox` has; None: it has none.
         """
-        text = self._files.text_if_there(self._path)
+        text = self.text
         if text is None:
             return None
         try:
@@ -136,4 +141,8 @@ class PlanFile:
     def write(self, plans: Sequence[Plan], change: Change | None) -> None:
         """Say what the last numbers mean, the newest last."""
         known = {"plans": [asdict(each) for each in plans], "change": None if change is None else asdict(change)}
-        self._files.write(self._path, json.dumps(known))
+        self.put(json.dumps(known))
+
+    def put(self, text: str) -> None:
+        """Say what another such file says."""
+        self._files.write(self._path, text)

@@ -14,6 +14,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
 from pipeline.client import public as delayline
+from pipeline.client.commanding.commands import cancel
 from pipeline.client.insight.recurring import SchedulesFollower, schedules_view
 from pipeline.client.subscribing.calendars import set_calendar
 from pipeline.client.subscribing.policysetting import set_policy
@@ -138,3 +139,57 @@ def test_a_clone_goes_on_with_the_schedules_of_its_source_and_each_occurrence_co
         assert set(times.values()) == {1}
         # The first one is that of the instant at which it was set.
         assert len(times) == 1 + 4 * 4 - 4
+
+
+def occurred(root: str) -> list[datetime]:
+    """When schedules occurred of which a message came."""
+    rows = query("SELECT properties FROM t", t=open_table(root, DELIVERIES))
+    return sorted(datetime.fromisoformat(dict(row["properties"])[OCCURRENCE]) for row in rows)
+
+
+def test_a_clone_as_of_a_time_plans_from_then_on(tmp_path: Path) -> None:
+    """A message of a schedule is sent when it occurs, so what was planned ahead is not in such a clone."""
+    stages = Stages(str(tmp_path / "warehouse"), Settings(horizon_ms=LONGEST_HORIZON_MS))
+    subscribe(stages.root, Subscription("reminders", "s", tick_ms=1))
+    stages.instant = int(START.timestamp() * 1_000)
+    set_schedule(stages.root, "often", "reminders", cron="0 */6 * * *")
+    set_schedule(stages.root, "seldom", "reminders", cron="30 12 30 3 *")
+    stages.work()
+    for _ in range(3):
+        stages.instant += 6 * HOUR
+        stages.work()
+    as_of = START + timedelta(hours=12)
+    other = Stages(clone(stages.root, str(tmp_path / "copy"), as_of=int(as_of.timestamp() * 1_000)).target)
+    assert occurred(other.root) == [START + timedelta(hours=6 * number) for number in range(3)]
+    other.instant = int(as_of.timestamp() * 1_000)
+    for _ in range(4):
+        other.work()
+        other.instant += DAY
+    seldom = datetime(2026, 3, 30, 12, 30, tzinfo=UTC)
+    assert occurred(other.root) == sorted([seldom, *(START + timedelta(hours=6 * number) for number in range(15))])
+
+
+@pytest.mark.parametrize("changes", [1, 2])
+def test_a_clone_knows_what_is_planned_though_schedules_change_meanwhile(tmp_path: Path, changes: int) -> None:
+    """Its tables and the plan are of one instant. So an occurrence that somebody cancelled does not come in it."""
+    stages = Stages(str(tmp_path / "warehouse"), Settings(horizon_ms=LONGEST_HORIZON_MS))
+    subscribe(stages.root, Subscription("reminders", "s", tick_ms=1))
+    stages.instant = int(START.timestamp() * 1_000)
+    set_schedule(stages.root, "often", "reminders", cron="0 */6 * * *")
+    stages.work()
+    cancel(stages.root, "reminders", where="publish_time = '2026-03-27T18:00:00Z'")
+
+    def change(what: str, number: int, _: int | None) -> None:
+        for minute in range(changes if (what, number) == ("files", 0) else 0):
+            set_schedule(stages.root, "often", "reminders", cron=f"{minute} */8 * * *")
+            stages.die_after(None if number else "planner.decided")
+            stages.plan()
+            stages.die_after(None)
+            stages.work()
+
+    other = Stages(clone(stages.root, str(tmp_path / "copy"), on_step=change).target, stages.settings)
+    other.instant = stages.instant
+    for _ in range(3):
+        other.work()
+        other.instant += DAY
+    assert occurred(other.root) == [START + timedelta(hours=6 * number) for number in range(9) if number != 1]

@@ -218,6 +218,21 @@ def test_what_is_not_known_any_more_is_taken_back_and_planned_anew(stages: Stage
     assert sorted(came(stages).values()) == [1, 1, 1]
 
 
+def test_a_log_that_was_cut_behind_what_is_planned_stops_nothing(stages: Stages) -> None:
+    """Schedules changed while no job ran, and maintenance cut what came before; all is planned anew."""
+    set_schedule(stages.root, "often", "reminders", cron="0 */2 * * *", payload="old")
+    stages.work()
+    set_schedule(stages.root, "often", "reminders", cron="0 */2 * * *", payload="new")
+    opened = open_table(stages.root, SCHEDULES)
+    opened.create_checkpoint()
+    for version in range(opened.version()):
+        (Path(stages.root) / SCHEDULES.name / "_delta_log" / f"{version:020}.json").unlink()
+    stages.restart_all()
+    stages.work()
+    go(stages, 6 * HOUR)
+    assert came(stages) == {("new", f"01T{hour}:00"): 1 for hour in (14, 16, 18)}
+
+
 def test_numbers_of_others_are_nothing(stages: Stages) -> None:
     """Who appends to `inbox` may note any number under any name; what is planned is taken back, and planned anew."""
     set_schedule(stages.root, "often", "reminders", cron="0 */2 * * *")
