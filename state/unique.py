@@ -133,18 +133,31 @@ def refused(keys: KeyHashes, due: IntArray, held: Held, now: int) -> Refused:
     return Refused(flags, older, of)
 
 
+def last_times(waiting: Waiting, now: int) -> IntArray:
+    """To when newer messages may be put off at most that find messages waiting, ms UTC.
+
+    It is the latest time of their chain. Behind that it is when a message is due that a window has put off so far.
+
+    Args:
+        waiting: the messages, with the due times that ingest decided.
+        now: what is due by then waits for nothing.
+    """
+    return np.where(waiting.latest > now, waiting.latest, np.maximum(waiting.latest, waiting.due))
+
+
 def latest_times(
     keys: KeyHashes, due: IntArray, published: IntArray, held: Held, now: int, longest_ms: int
 ) -> tuple[IntArray, IntArray]:
     """To when arrivals may be put off at most, and which of these times bound them; each ms UTC.
 
-    A chain begins with a message of a key of which none waits. It ends with one that waits for nothing.
+    A chain begins with a message of a key of which none waits, or when its latest time has come, so that commands alone
+    let a message wait. It ends with one that waits for nothing.
 
     Args:
         keys: of the arrivals.
         due: when they would be due if nothing waited.
         published: when they were published.
-        held: what waits with these keys, with its latest times.
+        held: what waits with these keys, with `last_times`.
         now: what is due by then waits for nothing.
         longest_ms: from the publication of the first one of a chain to the latest time, unless that one is due later.
 
@@ -154,6 +167,7 @@ def latest_times(
     sort = _Sorted.of(keys)
     own, sent = due[sort.order], published[sort.order]
     before = np.full(len(sort.starts), MAX_TIME + 1)
+    held = held.only(held.waiting.latest > now)
     np.minimum.at(before, sort.groups_of(held.numbers), held.waiting.latest)
     after_none = np.append([True], own[:-1] <= now)[: len(own)]
     begins = sort.is_first | after_none

@@ -33,7 +33,7 @@ from pipeline.dispatch.release_spark import positions
 from pipeline.dispatch.withdrawnlog import said
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.subscriptions.incarnations import Name
-from pipeline.subscriptions.settled import SettledMark, read_mark
+from pipeline.subscriptions.settled import read_mark
 from schemas import DELIVERIES, HELD, REDELIVERY, REJECTED_DISPATCH, ROUND, Table
 from state.units import Ms
 
@@ -293,7 +293,9 @@ class _Restoring:
         if taken_out is None:
             wanted, taken_out = replace(wanted, since_ms=FIRST_INSTANT_MS, begins={}), _NO_RUNS
         since = self._first_due(wanted)
-        lacking = _numbered(wanted.of(self._taken(wanted.upto, f"{wanted.where} AND NOT {_below(mark)}")))
+        # By its own due time: what comes again, or came late, is due long after its message was.
+        above = f"NOT {mark.covers('due_time')}"
+        lacking = _numbered(wanted.of(self._taken(wanted.upto, f"{wanted.where} AND {above}")))
         if taken_out.num_rows:
             since = min(since, int(longs(taken_out, "due_time").min()) // 1_000)
             taken = _numbered(self._warehouse.spark.createDataFrame(taken_out))
@@ -308,7 +310,7 @@ class _Restoring:
             lacking = lacking.join(rows.withColumnRenamed("entry_id", "first_entry").select(keys), keys, "left_anti")
         # Below the mark all was delivered, and deliveries may be deleted. It is read after the tables.
         mark = read_mark(self._files, self._warehouse.root)
-        return lacking.where(f"NOT {_below(mark)}").select(REDELIVERY.columns.names).toArrow()
+        return lacking.where(f"NOT {mark.covers('due_time')}").select(REDELIVERY.columns.names).toArrow()
 
     def _first_due(self, wanted: RestoreScope) -> int:
         """When the first of what may be wanted was due, ms UTC."""
@@ -344,14 +346,6 @@ def _from(since_ms: int, column: str) -> str:
     """SQL, also of DataFusion: what is in a column is an instant or later."""
     # DataFusion's literals do not reach back to the first year.
     return "true" if since_ms == FIRST_INSTANT_MS else f"{column} >= {_moment(since_ms)}"
-
-
-def _below(mark: SettledMark) -> str:
-    """SQL, also of DataFusion: what was delivered for good, and may be deleted.
-
-    By its own due time: what comes again, or came late, is due long after its message was.
-    """
-    return f"(due_time <= {_moment(mark.due_ms)} AND ledger_id < {mark.ledger})"
 
 
 def _moment(ms: int) -> str:

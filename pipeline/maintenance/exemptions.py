@@ -37,7 +37,7 @@ from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.registry import Registry
 from pipeline.subscriptions.settled import SettledMark
-from schemas import COMMANDS, CURSORS, LEFT, REDELIVERY, RESCHEDULED, SEGMENTS, SUBSCRIPTIONS
+from schemas import COMMANDS, CURSORS, LEFT, MESSAGES, REDELIVERY, RESCHEDULED, SEGMENTS, SUBSCRIPTIONS
 from state import Condition
 from state.cursor_bytes import LEDGERS, block_counts, read_block
 
@@ -166,6 +166,12 @@ def moves(warehouse: Warehouse, mark: SettledMark) -> bool:
     (row,) = ask(warehouse, COMMANDS, _MOVES)
     due, ledger = row["due"], row["ledger"]
     return due is not None and not (due.timestamp() * 1_000 <= mark.due_ms and ledger < mark.ledger)
+
+
+def left_below(warehouse: Warehouse, mark: SettledMark) -> OpenPositions:
+    """The ledgers of which messages are left below a mark."""
+    rows = ask(warehouse, MESSAGES, f"SELECT DISTINCT ledger_id FROM {{rows}} WHERE {mark.covers('due_time')}")  # noqa: S608 - numbers
+    return OpenPositions(ledgers=[row["ledger_id"] for row in rows])
 
 
 class SettleBehind(Exception):

@@ -34,7 +34,15 @@ from pipeline.delta.writing.appender import removals
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.backlog import taken_since
 from pipeline.dispatch.prepared import Visible
-from pipeline.maintenance.exemptions import COLUMNS, ExemptRows, Forgotten, OpenPositions, RetentionLimits, moves
+from pipeline.maintenance.exemptions import (
+    COLUMNS,
+    ExemptRows,
+    Forgotten,
+    OpenPositions,
+    RetentionLimits,
+    left_below,
+    moves,
+)
 from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Expired, Rewriting, RowPredicate, rest, sift
 from pipeline.maintenance.unreleased import unreleased
@@ -180,16 +188,28 @@ def going(
         f"reason IN ({_REASONS}) AND due_time <= timestamp_millis({due})",
         look=RowPredicate(("reason", "due_time"), partial(_was_left_out, due)),
     )
-    # Of what is due before the mark, and of ledgers before it, dispatch has decided.
-    replaced = Expired.within(schemas.REPLACED, OpenPositions(), limits)
     return [
         *found,
         said,
-        replaced,
         left_out,
         Expired.within(schemas.DELIVERIES, kept, limits),
         Expired.within(schemas.PUBLICATIONS, OpenPositions(), {"last_due": due}),
     ]
+
+
+def delete_replaced(warehouse: Warehouse, mark: SettledMark) -> int:
+    """Delete rows of `replaced` whose messages are gone; give how many.
+
+    Of a message that is left it says that nobody gets it: a command may have put it off before it knew that, and
+    whoever joins as `earliest` is sent what `messages` has. So this comes after the deletion of messages.
+
+    Raises:
+        InTheWay: another commit took out files in which such rows are.
+    """
+    if newest(warehouse.files, warehouse.path(schemas.REPLACED)) <= 0:
+        return 0
+    limits = {"due_time": mark.due_ms, _LEDGER: mark.ledger - 1}
+    return delete(warehouse, Expired.within(schemas.REPLACED, left_below(warehouse, mark), limits))
 
 
 def _is_over(mark: SettledMark, rows: pa.Table) -> pa.ChunkedArray:

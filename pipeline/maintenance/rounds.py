@@ -34,7 +34,16 @@ from pipeline.maintenance.exemptions import (
     retention_limits,
 )
 from pipeline.maintenance.layout import OPTIMIZE, Merged, cluster, compact, is_new
-from pipeline.maintenance.retention import InTheWay, delete, empty_inbox, forget_events, going, raise_mark, visible
+from pipeline.maintenance.retention import (
+    InTheWay,
+    delete,
+    delete_replaced,
+    empty_inbox,
+    forget_events,
+    going,
+    raise_mark,
+    visible,
+)
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.settled import SettledMark
 
@@ -222,8 +231,10 @@ def _forget_settled(warehouse: Warehouse, upkeep: Upkeep, mark: SettledMark, ste
     for rows in going(mark, shown, kept, letters, gone):
         count = steps.take(rows.table, _DELETING, partial(delete, warehouse, rows), None)
         if count is None:
-            break
+            return deleted
         deleted[rows.table.name] = count
+    deleting = partial(delete_replaced, warehouse, mark)
+    deleted[schemas.REPLACED.name] = steps.take(schemas.REPLACED, _DELETING, deleting, 0)
     return deleted
 
 

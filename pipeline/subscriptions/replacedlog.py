@@ -13,7 +13,6 @@ from pipeline.delta.reading.files import LiveFiles, read_files
 from pipeline.delta.reading.messages import Bounds
 from pipeline.delta.warehouse import Warehouse
 from pipeline.subscriptions.replacedrows import POSITIONS, by_topic
-from pipeline.subscriptions.settled import read_mark
 from schemas import REPLACED
 from state.positionset import PositionSet
 
@@ -33,8 +32,8 @@ class ReplacedLog:
     def look(self) -> Mapping[str, PositionSet]:
         """The positions that are replaced, by topic, as of the newest version; partitions are named by their topic.
 
-        While nothing is replaced, that is a look at the log. It costs what came since the last look. Positions below
-        the mark of what is settled are for nobody any more, and may be missing.
+        While nothing is replaced, that is a look at the log. It costs what came since the last look. Positions whose
+        messages are gone may be missing.
         """
         if self._version <= 0 and self._live.newest(0) == 0:
             return self._held
@@ -58,9 +57,7 @@ class ReplacedLog:
 
     def _follow(self, files: Mapping[str, tuple[Bounds, int]]) -> None:
         """Read what is new. Files that were merged are read once more, and say the same."""
-        mark = read_mark(self._warehouse.files, self._warehouse.root)
-        above = ((path, *held) for path, held in files.items())
-        rows = {path: count for path, held, count in above if not mark.covers_all(held.last_due, held.last_ledger)}
+        rows = {path: count for path, (_, count) in files.items()}
         if sum(map(len, self._held.values())) > 2 * sum(rows.values()) + _SLACK:
             self._held, self._read = {}, set()
         for path in sorted(rows.keys() - self._read):

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.config.spelling import iso_text
 from pipeline.storage.files import Files
 from pipeline.storage.notes import HighestNote
 from schemas import MESSAGES
@@ -37,8 +38,8 @@ class SettledMark:
     marker: int = 0
 
     def covers(self, due: str) -> str:
-        """SQL: whether a row with a due time in a column, and a `ledger_id`, is below the mark."""
-        return f"({due} <= timestamp_millis({self.due_ms}) AND ledger_id < {self.ledger})"
+        """SQL, also of DataFusion: whether a row with a due time in a column, and a `ledger_id`, is below the mark."""
+        return f"({due} <= TIMESTAMP '{iso_text(self.due_ms)}' AND ledger_id < {self.ledger})"
 
     def below(self, rows: pa.Table, due: str) -> pa.ChunkedArray:
         """Which rows are below the mark, by whole arrays. A row without a due time, or without a ledger, is not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from hypothesis import given
@@ -11,21 +11,31 @@ from hypothesis import strategies as st
 from state import keys as state_keys
 from state.buckets import MAX_TIME
 from state.keys import NOBODY, KeyHashes, Waiting, WaitingKeys, places_of
-from state.unique import NONE, Held, Mode, latest_times, refused, replaced
+from state.unique import NONE, Held, Mode, last_times, latest_times, refused, replaced
 
 SALT = b"sixteen bytes or"
-LONGEST = 50
+LONGEST, OPEN = 20, 40
 
 
 @dataclass
 class Message:
-    """A message as the model knows it."""
+    """A message as the model knows it; `zone`: of the recipient, whose window is open each third span of `OPEN`."""
 
     key: str
     published: int
-    due: int
+    planned: int
+    zone: int | None = None
     place: int = NONE
     latest: int = MAX_TIME
+    due: int = 0
+
+    def until(self, bound: int) -> int:
+        """When it is due if it may be put off to a time; the window comes last."""
+        at = min(self.planned, bound)
+        if self.zone is None:
+            return at
+        opens = next(span for span in range(at // OPEN, at // OPEN + 3) if span % 3 == self.zone) * OPEN
+        return max(at, opens)
 
 
 @dataclass
@@ -49,8 +59,10 @@ class Model:
             own = [each for each in own if each.due > taken]
             if self.mode == Mode.EXTEND:
                 begins = max(row.due, row.published + LONGEST)
-                row.latest = min((each.latest for each in own), default=begins)
-                row.due = min(row.due, row.latest) if own else row.due
+                # A window may have put off what waits behind the latest time of its chain.
+                ends = (each.latest if each.latest > taken else each.due for each in own)
+                row.latest = min(ends, default=begins)
+                row.due = row.until(row.latest) if own else row.due
             said += [(each.place, number) for each in own]
             self.waiting = [each for each in self.waiting if each not in own] + [row]
         return gone, said
@@ -93,8 +105,9 @@ class Known:
                 assert by == NONE or (rows[by].key == rows[number].key and by < number and not no[by])
         else:
             if self.mode == Mode.EXTEND:
+                held = replace(held, waiting=replace(held.waiting, latest=last_times(held.waiting, taken)))
                 latest, bound = latest_times(found, due, published, held, taken, LONGEST)
-                due = np.minimum(due, bound)
+                due = np.array([row.until(each) for row, each in zip(rows, bound.tolist(), strict=True)], np.int64)
             change = replaced(found, due, held, taken)
             gone, stays = held.waiting, change.newest
             said = list(zip(gone.places.tolist(), change.by.tolist(), strict=True))
@@ -105,23 +118,24 @@ class Known:
         return np.flatnonzero(no).tolist(), said, due.tolist()
 
 
-sent = st.tuples(st.sampled_from("abcd"), st.integers(0, 20), st.integers(0, 80))
+zones = st.sampled_from((None, None, 0, 1, 2))
+sent = st.tuples(st.sampled_from("aaabc"), st.integers(0, 20), st.integers(0, 80), zones)
 batches = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10), st.lists(sent, max_size=12)), max_size=8)
 
 
 @given(mode=st.sampled_from(Mode), given_batches=batches)
 def test_the_arrays_decide_as_one_message_after_the_other(
-    mode: Mode, given_batches: list[tuple[int, int, list[tuple[str, int, int]]]]
+    mode: Mode, given_batches: list[tuple[int, int, list[tuple[str, int, int, int | None]]]]
 ) -> None:
-    """Batches with keys that meet within them and across them, at any pace of the clock."""
+    """Batches with keys that meet within them and across them, at any pace of the clock, in the zones of recipients."""
     model, known, now, count = Model(mode), Known(mode, WaitingKeys(bounded=mode == Mode.EXTEND)), 100, 0
     taken = now
     for passed, ahead, messages in given_batches:
         now += passed
         taken = max(taken, now + ahead)
-        rows = [Message(key, now - age, max(now - age, now + delay - 20)) for key, age, delay in messages]
+        rows = [Message(key, now - age, max(now - age, now + delay - 20), zone) for key, age, delay, zone in messages]
         for row in rows:
-            row.place = count
+            row.place, row.due = count, row.until(MAX_TIME)
             count += 1
         gone, said, due = known.batch([Message(**vars(row)) for row in rows], now, taken)
         wanted_gone, wanted_said = model.batch(rows, now, taken)

@@ -290,6 +290,35 @@ def test_what_failed_does_not_wait_for_its_key(play: Play, mode: str) -> None:
     world.sound()
 
 
+def test_who_arrives_together_is_put_off_as_one_after_the_other(play: Play) -> None:
+    """The latest time of their chain has come, but the window of a recipient has put off what waits."""
+    zones = {"1": "UTC", "2": "America/New_York", "3": "UTC", "4": "UTC"}
+    how: dict[str, Any] = {"unique_max_wait_ms": MINUTE, "window": "09:00-17:00", "window_zone": "property:zone"}
+    ten = T0 - T0 % (24 * HOUR) + 10 * HOUR
+
+    def sent(name: str, after: int, *topics: str) -> Step:
+        return append(*(keyed("k", name, after, topic, properties=[("zone", zones[name])]) for topic in topics))
+
+    world = play(
+        [
+            *(step for topic in ("one", "two") for step in (subscribe(topic, "s"), unique("extend", topic, **how))),
+            sent("1", SECOND, "one", "two"),
+            advance(T0),
+            sent("2", SECOND, "one", "two"),
+            advance(T0 + SECOND),
+            sent("3", HOUR, "one", "two"),
+            sent("4", HOUR, "one"),
+            advance(ten),
+            sent("4", HOUR, "two"),
+            advance(ten),
+            advance(ten + HOUR),
+            check(lambda world: same(waits(world), 0)),
+        ]
+    )
+    came = {(row["topic"], row["payload"].decode(), row["due_time"].hour) for row in world.rows(DELIVERIES)}
+    assert came == {(topic, "4", 11) for topic in ("one", "two")}
+
+
 def test_spark_decides_the_same(spark: SparkSession, folder: str) -> None:
     """Rows lie in files of several commits; a topic for each policy. Some messages recur, or were put back."""
     modes: dict[str, dict[str, Any]] = {

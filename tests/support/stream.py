@@ -58,6 +58,7 @@ class World:
     seen: list[str] = field(default_factory=list)
     progress: list[Any] = field(default_factory=list)
     fatal: str | None = None
+    meanwhile: dict[str, Callable[[], object]] = field(default_factory=dict)  # others do it once, right behind a step
     instant: int = 0
     apart: bool = False
     """Whether each stage is a process of its own: when one dies, the others stay."""
@@ -71,6 +72,7 @@ class World:
         if self.dead:
             raise Killed(f"the process was dead before {step} of batch {batch_id}")
         self.seen.append(step)
+        self.meanwhile.pop(step, object)()
         if step == self.fatal:
             self.fatal, self.dead = None, not self.apart
             self.died = step.partition(".")[0]
@@ -85,8 +87,7 @@ class World:
         """All rows of a table, as Spark would give them; read by delta-rs, which starts no job."""
         opened = deltars.open_table(self.warehouse.root, table)
         schema = StructType.fromJson(json.loads(opened.schema().to_json()))
-        found = deltars.arrow_of("SELECT * FROM rows", rows=opened)
-        rows: list[Row] = ArrowTableToRowsConversion.convert(found, schema)
+        rows: list[Row] = ArrowTableToRowsConversion.convert(deltars.arrow_of("SELECT * FROM t", t=opened), schema)
         return rows
 
     def begin(self) -> None:
@@ -142,8 +143,7 @@ class World:
 
     def start(self, stage: str, clock: Clock | None = None) -> None:
         """Start a stage, by another clock when that is given, and stop it; most such starts are refused."""
-        options = self.options if clock is None else Options(clock)
-        start(self.warehouse, stage, options).stop()
+        start(self.warehouse, stage, self.options if clock is None else Options(clock)).stop()
 
     def rebuild(self, *stages: str, latest: int | None = None, **changes: int) -> list[Origin]:
         """Rebuild stages that are stopped, perhaps with other settings, or with a clock set back to an instant."""

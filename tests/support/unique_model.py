@@ -91,8 +91,9 @@ class Keys:
         if self.mode == Mode.DROP and own:
             self.refused.append(name)
             return
-        if self.mode == Mode.EXTEND and own:
-            latest = min(each.latest for each in own)
+        # Of what a command alone lets wait the chain is over.
+        if self.mode == Mode.EXTEND and (ends := [each.latest for each in own if each.latest > until]):
+            latest = min(ends)
             due = min(due, latest)
         for each in own if self.mode is not None else ():
             each.replaced = True

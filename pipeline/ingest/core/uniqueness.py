@@ -20,7 +20,7 @@ from pipeline.subscriptions.uniqueness import Uniqueness
 from schemas import OLDER, REPLACED
 from state.buckets import MAX_TIME
 from state.keys import NOBODY, KeyHashes, Waiting, WaitingKeys, places_of, positions_of
-from state.unique import NONE, Held, Mode, Refused, Replaced, latest_times, refused, replaced
+from state.unique import NONE, Held, Mode, Refused, Replaced, last_times, latest_times, refused, replaced
 from state.units import us
 
 KEY = "key in "
@@ -274,7 +274,9 @@ def _by_commands(held: Held, topic: UniqueTopic, until: Until) -> tuple[Held, In
     said = (last > then) != (due > then)
     if until.commanded is not None:
         said = np.isin(held.waiting.places, until.commanded)
-    later = Held(held.numbers, replace(held.waiting, due=np.maximum(due, last)))
+    # Commands that come before a repetition change no latest times.
+    latest = last_times(held.waiting, then)
+    later = Held(held.numbers, replace(held.waiting, due=np.maximum(due, last), latest=latest))
     return later.only((due > then) != said), held.waiting.places[said]
 
 
