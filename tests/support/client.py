@@ -83,10 +83,10 @@ def put(root: str, table: Table, *rows: dict[str, Any]) -> None:
     append(root, table, rows_of(table, list(rows)))
 
 
-def noticed(root: str, name: str, first_ledger: int, marker: int = 1, topic: str = "t") -> None:
-    """The marker row by which ingest notices a subscription."""
+def noticed(root: str, name: str, first_ledger: int, marker: int = 1, topic: str = "t", life: int = 0) -> None:
+    """The marker row by which ingest notices a subscription, in its next life or in the one that a seek asks for."""
     listener = {
-        "subscriptions": [{"name": name, "life": 0, "tick_ms": 0}],
+        "subscriptions": [{"name": name, "life": life, "tick_ms": 0}],
         "first_ledger": first_ledger,
         "marker": marker,
     }

@@ -29,7 +29,7 @@ from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import arrow_of, open_table, query, quoted
 from pipeline.storage.arrays import longs
 from pipeline.storage.files import Files
-from pipeline.subscriptions.incarnations import Incarnation, Name, alive
+from pipeline.subscriptions.incarnations import Incarnation, Name, Subscription, alive
 from pipeline.subscriptions.settled import SettledMark, read_mark
 from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS
 from state.positionset import PositionSet
@@ -141,11 +141,16 @@ def _listeners(root: str, topic: str, subscription: str | None) -> Listeners:
     lines = [each for each in lines if subscription in (None, each.name)]
     if not lines:
         raise SubscriptionNotFound(topic, subscription or ANY)
-    unknown = sorted(each.name for each in lines if each.named not in known)
+    unknown = sorted(each.name for each in lines if not _has_begun(each.subscription, known.get(each.named)))
     if unknown:
-        # It would get what is withdrawn from the others.
+        # It would get what is withdrawn from the others, or from its life before.
         raise BadValue("subscription", ", ".join(unknown), "one that ingest has noticed; start the job")
     return {each.named: (known[each.named], each.policies.ack) for each in lines}
+
+
+def _has_begun(line: Subscription, life: Incarnation | None) -> bool:
+    """Whether ingest has begun the life that a line asks for."""
+    return life is not None and (line.sought is None or line.sought.life <= life.number)
 
 
 class PendingLog:

@@ -11,15 +11,17 @@ from itertools import takewhile
 
 import numpy as np
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from pipeline.client.subscribing.topics import partition_counts
 from pipeline.config.errors import NoWarehouse
-from pipeline.delta.deltars import open_table, query
+from pipeline.delta.deltars import open_table, path_of, query
+from pipeline.delta.logs.opening import table_at
 from pipeline.storage.arrays import IntArray
 from pipeline.storage.files import Files
 from pipeline.subscriptions.calendars import NO_CALENDARS, calendars_of
 from pipeline.subscriptions.lines import Topics
-from pipeline.subscriptions.scheduleplans import NAME, Plan, PlanFile
+from pipeline.subscriptions.scheduleplans import NAME, NEVER, Plan, PlanFile
 from pipeline.subscriptions.schedules import Schedule, ScheduleRow, schedule_rows
 from pipeline.subscriptions.topicpolicies import TopicPolicies
 from schemas import CALENDARS, INBOX, SCHEDULES
@@ -60,8 +62,10 @@ def schedules_view(root: str, known: SchedulesView | None = None) -> SchedulesVi
         NoWarehouse: the folder lacks the table.
     """
     tables = (open_table(root, SCHEDULES), *_calendars(root))
-    if known is not None and known.is_of(tables):
-        return known
+    return known if known is not None and known.is_of(tables) else _view(tables)
+
+
+def _view(tables: tuple[DeltaTable, ...]) -> SchedulesView:
     days = calendars_of(query(_ROWS, t=tables[1])) if len(tables) > 1 else NO_CALENDARS
     return SchedulesView(tables, tuple(schedule_rows(query(_ROWS, t=tables[0]), days)))
 
@@ -94,7 +98,8 @@ class SchedulesFollower:
 def unplanned(root: str, topics: Topics, begin: int, end: int) -> dict[str, dict[int, int]]:
     """What schedules send within a span that is not planned yet: numbers of messages by topic, and by due time.
 
-    It is so if no schedule changes. Where a topic has a window, messages are spread over the opening as others are.
+    It is so if no schedule changes; of changes that no job has noticed yet only new schedules are told. Where a topic
+    has a window, messages are spread over the opening as others are.
 
     Args:
         root: the warehouse.
@@ -102,13 +107,14 @@ def unplanned(root: str, topics: Topics, begin: int, end: int) -> dict[str, dict
         begin: ms UTC.
         end: what is due then or later is left out, ms UTC.
     """
-    plan, found, followed = plan_of(root), dict[str, Counter[int]](), list[Schedule]()
+    plan, found, followed, new = plan_of(root), dict[str, Counter[int]](), list[Schedule](), set[str]()
     # A warehouse of an earlier version has no schedules.
     with suppress(NoWarehouse):
-        followed = schedules_view(root).followed
+        view = schedules_view(root)
+        followed, new = view.followed, set() if plan is None else _new(root, view, plan)
     partitions = partition_counts(root) if followed else {}
     for schedule in followed:
-        every = [*_occurrences(schedule, plan, begin, end)]
+        every = [*_occurrences(schedule, None if schedule.name in new else plan, begin, end)]
         at = np.array([each.at for each in every], np.int64)
         asked = np.array([schedule.due(each) for each in every], np.int64)
         due, divided = _due(at, asked, topics.of(schedule.topic)), partitions.get(schedule.topic, 0)
@@ -116,6 +122,17 @@ def unplanned(root: str, topics: Topics, begin: int, end: int) -> dict[str, dict
             if then < end:
                 found.setdefault(schedule.partition(occurrence.at, divided), Counter())[then] += 1
     return {topic: dict(sent) for topic, sent in found.items() if sent}
+
+
+def _new(root: str, view: SchedulesView, plan: Plan) -> set[str]:
+    """The names of schedules of which nothing is planned, since no job has noticed them; none where nobody knows."""
+    if plan.version in (NEVER, view.tables[0].version()):
+        return set()
+    # The log may be cut behind that version.
+    with suppress(DeltaError):
+        planned = _view((table_at(path_of(root, SCHEDULES), plan.version), *view.tables[1:])).followed
+        return {each.name for each in view.followed} - {each.name for each in planned}
+    return set()
 
 
 def _occurrences(schedule: Schedule, plan: Plan | None, begin: int, end: int) -> Iterator[Occurrence]:

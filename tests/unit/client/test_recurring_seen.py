@@ -68,13 +68,18 @@ def test_a_forecast_of_a_week_has_what_is_not_planned_yet_and_then_it_comes() ->
 
 
 def test_a_forecast_of_what_no_job_has_planned_counts_it(tmp_path: Path) -> None:
-    """The job has not noticed the schedule yet."""
-    stages = Stages(str(tmp_path / "warehouse"))
+    """The job has not noticed the schedules yet: when it has planned nothing, and when it has planned others."""
+    stages = Stages(str(tmp_path / "warehouse"), Settings(horizon_ms=LONGEST_HORIZON_MS))
     subscribe(stages.root, Subscription("reminders", "s", tick_ms=1_000))
-    stages.work()
-    set_schedule(stages.root, "often", "reminders", every_ms=HOUR)
-    rows = delayline.forecast(stages.root).table().to_pylist()
-    assert sum(row["due_count"] for row in rows) == 24
+    stages.instant = int(datetime.now(UTC).timestamp() * 1_000)
+
+    def due() -> int:
+        return sum(row["due_count"] for row in delayline.forecast(stages.root).table().to_pylist())
+
+    for number, name in enumerate(("often", "also", "both"), 1):
+        stages.work()
+        set_schedule(stages.root, name, "reminders", every_ms=HOUR)
+        assert due() == number * 24
 
 
 def test_schedules_are_read_again_when_one_has_changed(tmp_path: Path) -> None:
