@@ -122,7 +122,11 @@ class Planner:
         """Whether the plan is by the definitions, the rules and the longest delay that are there now."""
         plan = known.plan
         is_new = known.change is None and plan.versions == self._newest()
-        return is_new and plan.rules == RULES and plan.ahead_ms <= self._ahead_ms
+        return is_new and plan.rules == RULES and plan.ahead_ms <= self._ahead_ms and not self._was_ahead(plan)
+
+    def _was_ahead(self, plan: Plan) -> bool:
+        """Whether the clock was set back by more than is always planned: what lies between would not be planned."""
+        return plan.until > self._clock() + max(HORIZON_MS, self._horizon_ms) * 3 // 2
 
     @property
     def next_look(self) -> int | None:
@@ -202,7 +206,8 @@ class Planner:
             version, calendars = self._newest()
             change = known.change = replace(change, version=version, calendars=calendars)
             new = definitions(self._warehouse, change.versions)
-        is_other = known.plan.rules != RULES or known.plan.ahead_ms > self._ahead_ms
+        was_ahead = self._was_ahead(known.plan)
+        is_other = known.plan.rules != RULES or known.plan.ahead_ms > self._ahead_ms or was_ahead
         changed = None if is_other else _changed(known.definitions, new)
         taken = self._taken_back(known, change, changed)
         if taken is None:
@@ -211,8 +216,11 @@ class Planner:
         _take_on(known, new, changed, change)
         for name, why in new.refused.items():
             _LOG.warning("schedule %r is not followed: %s", name, why)
-        plan = known.plan.following(change, _let_go(known, new), _end(known, change, taken))
-        plan = replace(plan, rules=RULES, ahead_ms=self._ahead_ms)
+        let_go = None if was_ahead else _let_go(known, new)
+        plan = known.plan.following(change, let_go, _end(known, change, taken))
+        # Where all was taken back nothing is planned behind the bound.
+        until = plan.until if changed is not None else min(plan.until, change.bound)
+        plan = replace(plan, rules=RULES, ahead_ms=self._ahead_ms, until=until)
         self._plan(known, plan, self._clock(), change.since, taken)
         known.change, known.definitions, known.fence, known.found = None, new, None, False
         self._waiting.over()
@@ -236,6 +244,9 @@ class Planner:
             now = self._clock()
             version, calendars = self._newest()
             known.change = Change(version, RULES, now, self._bound(now), calendars)
+            if known.change.is_done(known.plan):
+                # All is planned anew by the same definitions: a start has to know that it is not done yet.
+                known.plan = replace(known.plan, rules="")
             self._file.write([known.plan], known.change)
             self._observe("planner.decided", known.plan.number)
         return known.change

@@ -23,6 +23,7 @@ from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.copying import Count, FileGone, copy_log, link_files, versions
 from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.tables import bring_up_to_date
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.prepared import Prepared, PreparedStore, not_replaced
 from pipeline.service import clone_asof
@@ -181,6 +182,7 @@ def clone(
         if as_of is not None:
             on_step("set back", 0, 1)
             files.delete_folder(f"{target}/_clock")
+            bring_up_to_date(warehouse(target))
             clone_asof.set_back(target, as_of)
         _begin(warehouse(target), root, as_of, on_step)
         done = Cloned(root, target, moment.at, as_of, moment.versions, count.linked, count.copied, sinks)

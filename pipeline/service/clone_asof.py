@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
+from pipeline.client.commanding.inforce import rows as commands
 from pipeline.client.insight.asof import at_instant
 from pipeline.client.insight.recurring import plan_of
 from pipeline.client.subscribing.subscriptions import subscriptions
@@ -69,7 +70,6 @@ _SINGLE = "topic, subscription, life, ledger_id, entry_id AS first_entry, entry_
 _LATE = f"SELECT {_SINGLE} FROM ({{rows}})"  # noqa: S608 - our own words
 _LEFT_OUT = f"SELECT {_SINGLE} FROM t WHERE due_time <= {{then}} AND rejected_at > {{then}}"  # noqa: S608 - the same
 _HELD = f"SELECT {', '.join(_RUNS.names)} FROM t WHERE due_time <= {{then}}"  # noqa: S608 - the same
-_MOVED = "SELECT COUNT(*) AS found FROM t WHERE round IS NOT NULL AND at > {then}"
 _FIRST = "SELECT MIN(first_due) AS due FROM t WHERE committed_at > {then}"
 
 
@@ -88,7 +88,7 @@ def check(root: str, as_of: int) -> None:
         if each.policies.ack:
             # What was open then nobody knows any more: what consumers said is kept for an hour.
             raise BadValue("as_of", asked, f"nothing, while {each.topic}/{each.name} acknowledges")
-    if query(_MOVED.format(then=then), t=open_table(root, COMMANDS))[0]["found"]:
+    if commands(root, ("at",), f"round IS NOT NULL AND at > {then}").num_rows:
         raise BadValue("as_of", asked, "a time since which no message got another due time")
     mark = read_mark(Files(), root)
     first = query(_FIRST.format(then=then), t=open_table(root, PUBLICATIONS))[0]["due"]
@@ -146,9 +146,10 @@ def _plan_from(root: str, plan: Plan, as_of: int) -> None:
     """Let what recurs be planned from the instant on: a message of a schedule is sent when it occurs."""
     number, until = open_table(root, INBOX).transaction_version(NAME), min(plan.until, as_of)
     # The next one of each is planned behind that, if it occurred by then.
-    ahead_ms, bound = min(plan.ahead_ms, as_of - until), min(plan.bound, as_of + 1)
-    number = NEVER if number is None else number
-    PlanFile(Files(), root).write([replace(plan, number=number, until=until, ahead_ms=ahead_ms, bound=bound)], None)
+    back = replace(plan, number=NEVER if number is None else number, until=until)
+    back = replace(back, ahead_ms=min(plan.ahead_ms, as_of - until), bound=min(plan.bound, as_of + 1))
+    let_go = {name: min(end, as_of + 1) for name, end in plan.let_go.items()}
+    PlanFile(Files(), root).write([replace(back, let_go=let_go)], None)
 
 
 def _taken(warehouse: Warehouse) -> Offset:

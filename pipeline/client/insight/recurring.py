@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 import numpy as np
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -117,7 +118,7 @@ def unplanned(root: str, topics: Topics, begin: int, end: int) -> dict[str, dict
         every = [*_occurrences(schedule, None if schedule.name in new else plan, begin, end)]
         at = np.array([each.at for each in every], np.int64)
         asked = np.array([schedule.due(each) for each in every], np.int64)
-        due, divided = _due(at, asked, topics.of(schedule.topic)), partitions.get(schedule.topic, 0)
+        due, divided = _due(at, asked, schedule, topics.of(schedule.topic)), partitions.get(schedule.topic, 0)
         for occurrence, then in zip(every, due, strict=True):
             if then < end:
                 found.setdefault(schedule.partition(occurrence.at, divided), Counter())[then] += 1
@@ -150,14 +151,17 @@ def _with(first: Occurrence, rest: Iterator[Occurrence]) -> Iterator[Occurrence]
     yield from rest
 
 
-def _due(at: IntArray, asked: IntArray, policies: TopicPolicies) -> list[int]:
+def _due(at: IntArray, asked: IntArray, schedule: Schedule, policies: TopicPolicies) -> list[int]:
     """When messages that are sent at some times, and ask for others, are due by the policies of their topic."""
     floor = at + (policies.floor_ms or 0)
     due = floor if policies.fixed_delay_ms is not None else np.maximum(asked, floor)
     if policies.proportional is not None:
         due = proportional_deliver_at(due, at)
-    if policies.opening is not None:
-        due = policies.opening.put_off(due, place_hashes(np.zeros(len(due), np.int64), np.arange(len(due))))
+    if (opening := policies.opening) is not None:
+        named = None if opening.zone.property is None else schedule.properties.get(opening.zone.property)
+        zones = None if named is None else pa.repeat(pa.scalar(named, pa.string()), len(due))
+        hashes = place_hashes(np.zeros(len(due), np.int64), np.arange(len(due)))
+        due = opening.put_off(due, hashes, zones=zones)
     found: list[int] = due.tolist()
     return found
 

@@ -43,16 +43,17 @@ def came(root: str) -> Counter[datetime]:
 
 
 def test_a_forecast_of_a_week_has_what_is_not_planned_yet_and_then_it_comes() -> None:
-    """With jitter, days off, a delay and a window of the topic; paused ones and those that are over send nothing."""
+    """With jitter, days off, a delay, and windows by two clocks; paused ones and those that are over send nothing."""
     with warehouse(LATER) as made:
         root = made.root
         subscribe(root, Subscription("reminders", "s", tick_ms=1_000))
         subscribe(root, Subscription("night", "s", tick_ms=1_000))
-        set_policy(root, "night", window="06:00-22:00", window_zone="Europe/Rome", min_delay_ms=HOUR)
+        set_policy(root, "night", window="06:00-22:00", window_zone="property:tz, Europe/Rome", min_delay_ms=HOUR)
         set_calendar(root, "off", ["2026-03-31"])
         every: dict[str, Any] = {"zone": "Europe/Rome", "calendar": "off"}
         set_schedule(root, "daily", "reminders", cron="30 9 * * *", jitter_ms=1_000, **every)
         set_schedule(root, "often", "night", cron="0 */3 * * *", zone="Europe/Rome")
+        set_schedule(root, "abroad", "night", cron="0 */5 * * *", properties={"tz": "America/New_York"})
         set_schedule(root, "monthly", "reminders", cron="0 8 1 * *")
         set_schedule(root, "paused", "reminders", cron="0 * * * *", paused=True)
         set_schedule(root, "over", "reminders", cron="0 * * * *", until=LATER + timedelta(hours=2))

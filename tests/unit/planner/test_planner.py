@@ -334,6 +334,34 @@ def test_a_shorter_longest_delay_repeats_nothing(stages: Stages, monkeypatch: py
     assert sum(count for (payload, _), count in came(stages).items() if payload) == 30
 
 
+def test_a_clock_that_is_behind_for_a_while_repeats_nothing(stages: Stages) -> None:
+    """What is planned stays so."""
+    set_schedule(stages.root, "often", "reminders", cron="0 */6 * * *", catch_up="all", payload="x")
+    stages.work()
+    stages.instant -= 3 * DAY
+    stages.plan()
+    stages.instant += 3 * DAY
+    go(stages, DAY)
+    assert sorted(came(stages).values()) == [1] * 4
+
+
+@pytest.mark.parametrize("death", [None, "planner.decided", "planner.withdrawn"])
+def test_a_clock_that_was_ahead_for_a_while_lets_nothing_be_missed(stages: Stages, death: str | None) -> None:
+    """By it what lay between was missed. When it is right again all is planned anew, also by who has died meanwhile."""
+    set_schedule(stages.root, "often", "reminders", cron="0 */6 * * *")
+    stages.work()
+    stages.instant += 3 * DAY
+    stages.plan()
+    stages.instant -= 3 * DAY
+    stages.die_after(death)
+    stages.work()
+    stages.die_after(None)
+    stages.restart_all()
+    for _ in range(10):
+        go(stages, 12 * HOUR)
+    assert sorted(came(stages).values()) == [1] * 2 * 10
+
+
 def test_other_rules_of_zones_repeat_nothing(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
     """All is taken back and planned anew; what is new counts from when it was noticed."""
     set_schedule(stages.root, "often", "reminders", cron="0 * * * *", payload="often")

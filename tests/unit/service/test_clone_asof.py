@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -23,6 +24,7 @@ from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark, raise_to
 from pipeline.testing.warehouse import TurnedClock
+from schemas import CALENDARS, COMMANDS, REPLACED, SCHEDULES
 from tests.support.clones import ACKS, PLAIN, SLOW, World
 from tests.support.examined import sound
 
@@ -91,6 +93,17 @@ def as_of_is_then(before: Acts, after: Acts, folder: str) -> None:
 def test_a_clone_as_of_an_instant_is_one_that_was_made_then(tmp_path: Path) -> None:
     """What was sent, cancelled, held, let go and delivered since, and late, is undone in it."""
     as_of_is_then(BEFORE, AFTER, str(tmp_path))
+
+
+def test_a_warehouse_of_an_earlier_version_is_set_back_too(tmp_path: Path) -> None:
+    """It lacks tables until a job starts on it."""
+    world = World.new(str(tmp_path / "w"), ack=False)
+    world.send(0, 30)
+    world.go_on(5)
+    for table in (COMMANDS, REPLACED, SCHEDULES, CALENDARS):
+        rmtree(tmp_path / "w" / table.name)
+    then = world.stages.instant - 1_000
+    assert of_pending(clone(world.root, str(tmp_path / "copy"), as_of=then).target) == of_pending(world.root, then)
 
 
 @pytest.mark.soak
