@@ -18,7 +18,6 @@ from pipeline.client.commanding.selecting import Example, choose
 from pipeline.client.exceptions import CommandNotFound, SubscriptionNotFound
 from pipeline.client.insight.pending import pending, pending_by_key
 from pipeline.client.insight.trace import trace
-from pipeline.client.subscribing.seeking import seek
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadValue, NoWarehouse
 from pipeline.delta.deltars import open_table, path_of, query
@@ -325,19 +324,6 @@ def test_what_waits_for_a_life_that_is_over_comes_to_nobody(flights: str) -> Non
     assert figures(flights) == [("cancel", 2, 2, 0, 0, 0)]
     (chosen,) = choose(flights, "t", "s", "entry_id = 0 AND ledger_id = 1", InForce())
     assert chosen.of == Round("t", "s", 2, 0)
-
-
-def test_a_command_waits_for_the_life_that_a_seek_has_asked_for(flights: str) -> None:
-    """It would name the life before, and what it cancels would come all the same."""
-    life = seek(flights, "t", "s", (0, 0))
-    for subscription in ("s", None):
-        with pytest.raises(BadValue) as refused:
-            cancel(flights, "t", subscription, where="true")
-        assert (refused.value.field, refused.value.value) == ("subscription", "s")
-    assert cancel(flights, "t", "late", where="true").selection.count == 2
-    noticed(flights, "s", 0, marker=2, life=life)
-    assert cancel(flights, "t", "s", where="true").selection.count == 5
-    assert pending(flights, "t", "s").backlogs[0].count == 0
 
 
 @pytest.mark.parametrize(

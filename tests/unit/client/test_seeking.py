@@ -12,6 +12,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.client.choices import ConsumerType
 from pipeline.client.client import Client
+from pipeline.client.commanding.commands import cancel
 from pipeline.client.consuming import consumer as consumers
 from pipeline.client.consuming.arguments import HowConsumed
 from pipeline.client.consuming.consumer import Consumer
@@ -19,8 +20,9 @@ from pipeline.client.exceptions import SubscriptionNotFound, Timeout
 from pipeline.client.insight.pending import pending
 from pipeline.client.insight.prospect import prospect
 from pipeline.client.message import Message, MessageId
-from pipeline.client.subscribing.seeking import Where, begin_anew
+from pipeline.client.subscribing.seeking import Where, begin_anew, seek
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
+from pipeline.config.errors import BadValue
 from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark, raise_to
@@ -280,3 +282,18 @@ def test_a_seek_says_when_no_service_runs(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(Timeout):
         world.joined().seek(NOON)
     assert line(world.root).sought is not None
+
+
+def test_a_command_waits_for_the_life_that_a_seek_has_asked_for(root: str) -> None:
+    """It would name the life before, and what it cancels would come all the same."""
+    subscribe(root, Subscription("t", "late"))
+    noticed(root, "late", 4)
+    life = seek(root, "t", "s", (2, 0))
+    for subscription in ("s", None):
+        with pytest.raises(BadValue) as refused:
+            cancel(root, "t", subscription, where="true")
+        assert (refused.value.field, refused.value.value) == ("subscription", "s")
+    assert cancel(root, "t", "late", where="true").selection.count == 1
+    noticed(root, "s", 2, marker=2, life=life)
+    assert cancel(root, "t", "s", where="true").selection.count == 3
+    assert pending(root, "t", "s").backlogs[0].count == 0
