@@ -179,12 +179,10 @@ def clone(
         sinks = () if keep_sinks else _without_sinks(target)
         if keep_sinks:
             _copy_folder(files, root, target, _SINKS)
+        made = warehouse(target)
         if as_of is not None:
-            on_step("set back", 0, 1)
-            files.delete_folder(f"{target}/_clock")
-            bring_up_to_date(warehouse(target))
-            clone_asof.set_back(target, as_of)
-        _begin(warehouse(target), root, as_of, on_step)
+            _set_back(made, as_of, on_step)
+        _begin(made, root, as_of, on_step)
         done = Cloned(root, target, moment.at, as_of, moment.versions, count.linked, count.copied, sinks)
         files.write(f"{target}/{NOTE}", json.dumps(asdict(done)))
     except BaseException:
@@ -289,6 +287,14 @@ def _guard_by_own_tables(root: str, target: str) -> None:
         if any(path.startswith(inside) for path in guard.tables.values()):
             own = {name: path.replace(inside, f"{target}/{GUARD_TABLES}/", 1) for name, path in guard.tables.items()}
             set_policy(target, each.topic, each.name, guard_tables=own)
+
+
+def _set_back(warehouse: Warehouse, as_of: int, on_step: OnStep) -> None:
+    """Set a copy back to an instant, ms UTC; one of an earlier version may lack tables."""
+    on_step("set back", 0, 1)
+    warehouse.files.delete_folder(f"{warehouse.root}/_clock")
+    bring_up_to_date(warehouse)
+    clone_asof.set_back(warehouse.root, as_of)
 
 
 def _begin(warehouse: Warehouse, root: str, as_of: int | None, on_step: OnStep) -> None:
