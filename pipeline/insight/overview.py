@@ -24,6 +24,8 @@ T = TypeVar("T")
 _MINUTES, _HOURS = 60, 7 * 24
 _EXAMINED_S, _LATENESS_S = 15.0, 3.0
 """What takes longest, and changes least, is looked at again after so long."""
+_REST = 30
+"""And after so many times as long as the look took: a large warehouse is looked at less often."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,14 @@ class OverviewFollower:
             late = self._recent("lateness", _LATENESS_S, lambda: lateness(self.root, now_ms, HOUR_MS))
             return overview(self.root, now_ms, pending, found, late, self._pending.registry)
 
-    def _recent(self, name: str, most_s: float, look: Callable[[], T]) -> T:
+    def _recent(self, name: str, least_s: float, look: Callable[[], T]) -> T:
         """What was seen a short while ago, or is seen now."""
-        at, seen = self._kept.get(name, (-most_s, None))
-        if time.monotonic() - at >= most_s:
+        again, seen = self._kept.get(name, (0, None))
+        begun = time.monotonic()
+        if begun >= again:
             seen = look()
-            self._kept[name] = time.monotonic(), seen
+            ended = time.monotonic()
+            self._kept[name] = ended + max(least_s, _REST * (ended - begun)), seen
         return seen  # type: ignore[no-any-return] # it was kept under its own name
 
 

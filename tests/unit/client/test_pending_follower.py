@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -117,3 +118,23 @@ def test_the_registry_is_read_when_it_has_changed(root: str, monkeypatch: pytest
     assert follower.look(NOON).pending.backlogs[0].paused
     subscribe(root, Subscription("t", "other"))
     assert [each.line.name for each in follower.look(NOON).standings] == ["other", "s"]
+
+
+def test_a_doctor_who_takes_long_looks_less_often(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most the thirtieth part of the time is hers, and she looks each 15 s at most."""
+    filled(root, 1)
+    clock, took, looks = [0.0], [0.1], list[float]()
+
+    def slow(*_: object) -> Report:
+        looks.append(clock[0])
+        clock[0] += took[0]
+        return Report((), {})
+
+    monkeypatch.setattr("pipeline.insight.overview.examine", slow)
+    monkeypatch.setattr("pipeline.insight.overview.time.monotonic", lambda: clock[0])
+    follower = OverviewFollower(root)
+    for _ in range(40):
+        follower.look(NOON)
+        clock[0] += 3
+        took[0] = 2.0
+    assert [round(later - one) for one, later in pairwise(looks)] == [15, 65]
