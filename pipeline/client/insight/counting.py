@@ -68,7 +68,7 @@ _DELIVERED = """
     FROM (
         SELECT topic, subscription, life, ledger_id, entry_id, message_key, publish_time, {due} AS due_ms,
             arrow_cast(due_time, 'Int64') AS bucket
-        FROM {rows} WHERE redelivery_count = 0
+        FROM {rows} WHERE redelivery_count = 0 {near}
     ) d
     JOIN ({listeners}) s
     ON d.topic = s.topic AND d.subscription = s.subscription AND d.life = s.life AND d.ledger_id >= s.first_ledger
@@ -166,7 +166,8 @@ class Counted:
         Args:
             since: of the logs only what an earlier count lacks; None: all.
             due: messages that were due before the one time, or from the other one on, when they were accepted are
-                passed over, ms UTC; other changes are there all the same. None: none are.
+                passed over, ms UTC, and deliveries of what was due before the one time. Other changes are there all the
+                same. None: none are.
         """
         if not self.listeners:
             yield Changes()
@@ -186,7 +187,7 @@ class Counted:
             withdrawn = less if left_out.num_rows else None
             logs = self._accepted(listeners, withdrawn, 0 if since is None else since.ledger, due)
             if delivered_rows is not None:
-                logs += self._less_delivered(listeners, withdrawn, delivered_rows)
+                logs += self._less_delivered(listeners, withdrawn, delivered_rows, due[0])
             moved = _MOVED.format(moved=moves, listeners=listeners) if later.num_rows else ""
             yield Changes(logs, moved, tables | self.rule.tables)
 
@@ -219,9 +220,11 @@ class Counted:
         values = {"less": _less(withdrawn, "m"), "near": " AND ".join(near) or "TRUE", "where": " AND ".join(where)}
         return _ACCEPTED.format(listeners=listeners, **values)
 
-    def _less_delivered(self, listeners: str, withdrawn: str | None, rows: str) -> str:
+    def _less_delivered(self, listeners: str, withdrawn: str | None, rows: str, due: int | None) -> str:
+        # A release comes at the end of its bucket: never before it is due.
+        near = "" if due is None else f"AND due_time >= {instant(due)}"
         micros = {column: f"arrow_cast({column}, 'Int64')" for column in ("deliver_at", "publish_time")}
-        same = {"listeners": listeners, "less": _less(withdrawn, "d"), "due": _DUE.format(**micros)}
+        same = {"listeners": listeners, "less": _less(withdrawn, "d"), "due": _DUE.format(**micros), "near": near}
         change, counts = (text.format(**self._mark) for text in (self.rule.change, self.rule.counts))
         text = _DELIVERED.format(rows=rows, change=change, counts=counts, **same)
         if self.rule.late is not None:
