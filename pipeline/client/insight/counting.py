@@ -32,7 +32,8 @@ from pipeline.client.subscribing.lives import lives_of
 from pipeline.client.subscribing.registryview import RegistryView, registry_view
 from pipeline.client.tables.relations import longs_table, relation, table_of
 from pipeline.config.errors import BadValue
-from pipeline.delta.deltars import instant, open_table, query
+from pipeline.delta.deltars import arrow_of, instant, open_table, query
+from pipeline.storage.arrays import longs
 from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.settled import SettledMark, read_mark
@@ -87,14 +88,13 @@ _MINUTES = """
     SELECT listener, due_ms / 60000 AS minute, SUM(change) AS messages
     FROM ({changes}) GROUP BY 1, 2 HAVING SUM(change) <> 0 ORDER BY 1, 2
 """
-_NEXT = """
-    SELECT listener, MIN(due_ms) AS due_ms FROM (
-        SELECT c.listener, c.due_ms
-        FROM ({changes}) c JOIN ({firsts}) f ON c.listener = f.listener AND c.due_ms / 60000 = f.minute
-        WHERE c.due_ms >= {begin} AND c.due_ms < {end}
-        GROUP BY 1, 2 HAVING SUM(c.change) > 0
-    ) GROUP BY 1
+_DUES = """
+    SELECT c.listener, c.due_ms, SUM(c.change) AS change
+    FROM ({changes}) c JOIN ({minutes}) f ON c.listener = f.listener AND c.due_ms / 60000 = f.minute
+    WHERE c.due_ms >= {begin} AND c.due_ms < {end}
+    GROUP BY 1, 2 HAVING SUM(c.change) <> 0
 """
+_NO_DUES = pa.schema([("listener", pa.int64()), ("due_ms", pa.int64()), ("change", pa.int64())])
 
 
 Due = tuple[int | None, int | None]
@@ -296,12 +296,44 @@ def positive(minutes: Minutes) -> Minutes:
 
 
 def next_due(looked: Counted, minutes: Minutes) -> dict[int, int]:
-    """The first due time to the millisecond: the same subtraction, within the first minute of each listener."""
+    """The first due time to the millisecond, by listener."""
+    return first_due(dues_within(looked, firsts(minutes)))
+
+
+def firsts(minutes: Minutes) -> dict[int, int]:
+    """The first minute of each listener in which something is pending, by its start, ms UTC."""
+    return {number: min(each) for number, each in minutes.items()}
+
+
+def dues_within(looked: Counted, minutes: Mapping[int, int]) -> pa.Table:
+    """What all changes come to by due time: columns `listener`, `due_ms`, `change`.
+
+    Args:
+        looked: what counts.
+        minutes: the minute of each listener that is looked at, by its start, ms UTC.
+    """
     if not minutes:
+        return pa.Table.from_batches([], _NO_DUES)
+    with looked.changes(due=(min(minutes.values()), max(minutes.values()) + MINUTE_MS)) as changes:
+        return by_due(changes.tables, changes.all, minutes)
+
+
+def by_due(tables: Mapping[str, DeltaTable], changes: str, minutes: Mapping[int, int]) -> pa.Table:
+    """The same of some changes."""
+    if not changes or not minutes:
+        return pa.Table.from_batches([], _NO_DUES)
+    bounds = {"begin": min(minutes.values()), "end": max(minutes.values()) + MINUTE_MS}
+    rows = [(number, at // MINUTE_MS) for number, at in minutes.items()]
+    with relation("minutes", table_of(rows, _FIRST)) as (found, more):
+        return arrow_of(_DUES.format(changes=changes, minutes=found, **bounds), **tables, **more).cast(_NO_DUES)
+
+
+def first_due(dues: pa.Table) -> dict[int, int]:
+    """When the first message that is pending is due, ms UTC, by listener."""
+    if not dues.num_rows:
         return {}
-    firsts = {number: min(each) for number, each in minutes.items()}
-    rows = [(number, first // MINUTE_MS) for number, first in firsts.items()]
-    begin, end = min(firsts.values()), max(firsts.values()) + MINUTE_MS
-    with looked.changes(due=(begin, end)) as changes, relation("firsts", table_of(rows, _FIRST)) as (found, more):
-        text = _NEXT.format(changes=changes.all, firsts=found, begin=begin, end=end)
-        return {row["listener"]: row["due_ms"] for row in query(text, **changes.tables, **more)}
+    listeners, due, change = (longs(dues, name) for name in _NO_DUES.names)
+    here = change > 0
+    order = np.lexsort((due[here], listeners[here]))
+    found, first = np.unique(listeners[here][order], return_index=True)
+    return dict(zip(found.tolist(), due[here][order][first].tolist(), strict=True))

@@ -22,8 +22,11 @@ from pipeline.client.insight.counting import (
     Counted,
     Minutes,
     Since,
+    by_due,
     by_minute,
-    next_due,
+    dues_within,
+    first_due,
+    firsts,
     opened,
     positive,
 )
@@ -41,7 +44,8 @@ _READ = ("topic", "subscription", "life", "ledger_id", "entry_id", "publish_time
          "redelivery_count")  # fmt: skip
 _MOVED_BY = ("ledgers", "entries", "due")
 _LAST = "SELECT MAX(ledger_id) AS ledger FROM messages"
-_NONE: Mapping[int, Mapping[int, int]] = {}
+_MOST_DUES = 1_000_000
+"""So many due times are kept, of 24 bytes each."""
 _FEW_BYTES = 256 << 20
 """Larger files that came are counted with all others: at that size it takes as long."""
 
@@ -56,7 +60,8 @@ class _Known:
         minutes: what is pending, but for what commands gave another due time.
         all: with that.
         due: when the first is due, by listener.
-        has_moved: whether commands gave any of it another due time.
+        dues: what that was found in, which is the first minute of each listener by due time; None: it is not kept,
+            since commands gave something another due time, or there are too many.
     """
 
     of: Counted
@@ -64,17 +69,7 @@ class _Known:
     minutes: Minutes
     all: Minutes
     due: dict[int, int]
-    has_moved: bool
-
-    def due_as_before(self, first: Mapping[int, int], new: Mapping[int, Mapping[int, int]]) -> dict[int, int]:
-        """When the first is due of listeners of whose first minutes nothing has changed.
-
-        Args:
-            first: the first minute of each.
-            new: what has changed, by listener and minute.
-        """
-        same = (number for number, at in first.items() if number in self.due and at not in new.get(number, {}))
-        return {number: self.due[number] for number in same if min(self.all[number]) == first[number]}
+    dues: pa.Table | None
 
 
 class PendingFollower:
@@ -131,25 +126,16 @@ class PendingFollower:
         now = replace(now, settled=known.of.settled)
         with now.changes(Since(known.ledger, fresh)) as changes:
             new = by_minute(changes.tables, changes.logs)
-            return self._completed(now, changes, _sum(known.minutes, new), known, new)
+            return self._completed(now, changes, _sum(known.minutes, new), known)
 
-    def _completed(
-        self,
-        now: Counted,
-        changes: Changes,
-        minutes: Minutes,
-        before: _Known | None = None,
-        new: Mapping[int, Mapping[int, int]] = _NONE,
-    ) -> _Known:
+    def _completed(self, now: Counted, changes: Changes, minutes: Minutes, before: _Known | None = None) -> _Known:
         """With what commands gave another due time, and with the first due times."""
         moved = by_minute(changes.tables, changes.moved)
         everything = positive(_sum(minutes, moved))
-        first = {number: min(each) for number, each in everything.items()}
-        kept = {} if before is None or moved or before.has_moved else before.due_as_before(first, new)
-        asked = {number: each for number, each in everything.items() if number not in kept}
-        kept |= next_due(now, asked)
+        dues = _dues(now, changes, firsts(everything), None if moved else before)
         ledgers = query(_LAST, messages=now.messages)[0]["ledger"]
-        return _Known(now, 0 if ledgers is None else ledgers + 1, minutes, everything, kept, bool(moved))
+        kept = None if moved or dues.num_rows > _MOST_DUES else dues
+        return _Known(now, 0 if ledgers is None else ledgers + 1, minutes, everything, first_due(dues), kept)
 
     def _taken_out(self, table: Table, after: int, upto: int) -> bool:
         """Whether rows of a table were taken out, or nobody can say."""
@@ -187,6 +173,27 @@ def _same(some: CountingRule, others: CountingRule) -> bool:
         return False
     pairs = ((each, others.moved[of]) for of, each in some.moved.items())
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for one, other in pairs for name in _MOVED_BY)
+
+
+def _dues(now: Counted, changes: Changes, first: Mapping[int, int], before: _Known | None) -> pa.Table:
+    """The first minute of each listener by due time.
+
+    Args:
+        now: what counts.
+        changes: since the look before.
+        first: the first minute of each listener.
+        before: what is known of that look. Of a listener whose first minute it was, changes are added; None: of nobody.
+    """
+    if before is None or before.dues is None:
+        return dues_within(now, first)
+    known = firsts(before.all)
+    same = {number: at for number, at in first.items() if known.get(number) == at}
+    others = {number: at for number, at in first.items() if number not in same}
+    kept = before.dues.filter(pc.is_in(before.dues.column("listener"), pa.array(list(same), pa.int64())))
+    new = by_due(changes.tables, changes.logs, same)
+    summed = pa.concat_tables([kept, new]).group_by(["listener", "due_ms"]).aggregate([("change", "sum")])
+    summed = summed.rename_columns(kept.column_names)
+    return pa.concat_tables([summed.filter(pc.not_equal(summed.column("change"), 0)), dues_within(now, others)])
 
 
 def _first_deliveries(rows: pa.Table) -> pa.Table:
