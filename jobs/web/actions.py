@@ -19,6 +19,7 @@ from pipeline.client.message import MessageId
 from pipeline.client.subscribing.deadletters import put_back
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.seeking import begin_anew
+from pipeline.config.spelling import iso_text
 
 Form = Mapping[str, str]
 Action = Callable[[Site, Form], Answer]
@@ -40,7 +41,9 @@ def command(site: Site, form: Form) -> Answer:
     how = _named(form) | _then(kind, form)
     if form.get("sure") != "yes":
         found = _COMMANDS[kind](site.root, topic, name, dry_run=True, **how)
-        return _preview(form, kind, topic, found)
+        # Who confirms it means the time that was shown, and not in two hours from then on.
+        stated = {**form, "to": iso_text(how["to"])} if "to" in how else form
+        return _preview(stated, kind, topic, found)
     by, reason = _who(form)
     _COMMANDS[kind](site.root, topic, name, **how, by=by, reason=reason)
     return Answer("", then="/commands")
@@ -75,7 +78,8 @@ def begin(site: Site, form: Form) -> Answer:
     where = _place(form, name[0])
     if form.get("sure") != "yes":
         found = prospect(site.root, *name, where)
-        return Answer("seek.html", {"title": "Begin anew", "form": form, "found": found, "name": name})
+        stated = {**form, "time": iso_text(where)} if isinstance(where, int) else form
+        return Answer("seek.html", {"title": "Begin anew", "form": stated, "found": found, "name": name})
     begin_anew(site.root, *name, where)
     return Answer("", then="/subscriptions")
 

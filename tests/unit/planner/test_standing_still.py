@@ -152,6 +152,23 @@ def test_a_change_that_waits_for_ingest_is_said_and_lets_nothing_be_missed(
     assert caplog.messages == []
 
 
+def test_a_change_that_a_clock_decided_that_was_ahead_is_decided_again(stages: Stages) -> None:
+    """The planner died then. The change does not wait until that time, and nothing is missed until then."""
+    set_schedule(stages.root, "often", "reminders", cron="0 */6 * * *", payload="old")
+    stages.work()
+    stages.instant += 3 * DAY
+    set_schedule(stages.root, "often", "reminders", cron="0 */6 * * *", payload="new")
+    stages.die_after("planner.decided")
+    stages.plan()
+    stages.die_after(None)
+    stages.restart_all()
+    stages.instant -= 3 * DAY
+    stages.work()
+    for _ in range(8):
+        go(stages, 12 * HOUR)
+    assert [payload for payload, _ in came(stages).elements()] == ["new"] * 2 * 8
+
+
 def test_a_step_of_a_replay_that_is_longer_than_a_day_misses_nothing(
     stages: Stages, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,6 +124,7 @@ def test_one_message_gets_another_time(
     history = visitor.get("/message", topic="orders", key=kind)
     look = visitor.send(history.form("/command"), kind=kind, **more)
     assert f"in {minutes // 60}h" in look.words or f"in {(minutes - 1) // 60}h {(minutes - 1) % 60}m" in look.words
+    assert "to=in" not in look.form("/command")[0]
     visitor.send(look.form("/command"), sure="yes", by="ann", reason="later")
     assert f"{kind} to " in visitor.get("/message", topic="orders", key=kind).words
 
@@ -144,6 +145,8 @@ def test_a_subscription_is_paused_given_a_rate_and_begun_anew(
     policies = registered(world.root, "orders", "night").policies
     assert (policies.paused, policies.max_rate) == (False, 50)
     assert visitor.send(policy, set="rate", rate="9" * 5_000).status == 400
+    look = visitor.send(visitor.get("/subscription", **name).form("/seek"), to="time", time="1h ago")
+    assert "ago" not in look.form("/seek")[0]
     look = visitor.send(visitor.get("/subscription", **name).form("/seek"), to="latest")
     assert "Begin orders / night anew?" in look.words
     visitor.send(look.form("/seek"), sure="yes")
