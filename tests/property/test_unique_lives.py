@@ -191,7 +191,8 @@ class Life:
         advance(self.world.instant)(self.world)
         self.look()
         came = Counter(name for who, name in self.shown.values() if who == "late")
-        sent = Counter(each.name for each in self.keys.messages if not each.replaced)
+        now = self.world.instant
+        sent = Counter(each.name for each in self.keys.messages if not each.replaced and each.due <= now)
         assert came == sent if self.keeps else came <= sent
 
     def undo(self) -> None:
