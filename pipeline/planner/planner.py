@@ -122,11 +122,11 @@ class Planner:
         """Whether the plan is by the definitions, the rules and the longest delay that are there now."""
         plan = known.plan
         is_new = known.change is None and plan.versions == self._newest()
-        return is_new and plan.rules == RULES and plan.ahead_ms <= self._ahead_ms and not self._was_ahead(plan.until)
+        return is_new and plan.rules == RULES and plan.ahead_ms <= self._ahead_ms and not self._was_ahead(plan)
 
-    def _was_ahead(self, at: int) -> bool:
-        """Whether the clock was set back by more than is always planned, since something was planned until then."""
-        return at > self._clock() + max(HORIZON_MS, self._horizon_ms) * 3 // 2
+    def _was_ahead(self, plan: Plan) -> bool:
+        """Whether the clock was set back by more than is always planned: what lies between would not be planned."""
+        return plan.until > self._clock() + max(HORIZON_MS, self._horizon_ms) * 3 // 2
 
     @property
     def next_look(self) -> int | None:
@@ -172,8 +172,6 @@ class Planner:
             number = open_table(self._warehouse.root, INBOX).transaction_version(NAME)
             found = self._file.read(number)
             plan, change = found or (Plan(NEVER if number is None else number), None)
-            # One that a clock decided that was ahead is decided again.
-            change = None if change is None or self._was_ahead(change.since) else change
             appended = newest(self._warehouse.files, self._warehouse.path(INBOX))
             held, cursors = None if found is None else self._definitions(plan.versions), Cursors(self._ahead_ms)
             for each in () if held is None else held.schedules.values():
@@ -208,7 +206,7 @@ class Planner:
             version, calendars = self._newest()
             change = known.change = replace(change, version=version, calendars=calendars)
             new = definitions(self._warehouse, change.versions)
-        was_ahead = self._was_ahead(known.plan.until)
+        was_ahead = self._was_ahead(known.plan)
         is_other = known.plan.rules != RULES or known.plan.ahead_ms > self._ahead_ms or was_ahead
         changed = None if is_other else _changed(known.definitions, new)
         taken = self._taken_back(known, change, changed)
