@@ -1,14 +1,15 @@
-"""Stages with one subscription to what recurs, and what it was sent."""
+"""Stages with one subscription to what recurs, what is done with them, and what it was sent."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import LONGEST_HORIZON_MS, Settings
-from pipeline.delta.deltars import open_table, query
+from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.subscriptions.schedules import OCCURRENCE
-from schemas import DELIVERIES
+from schemas import DELIVERIES, SCHEDULES
 from tests.support.stages import Stages
 
 
@@ -25,3 +26,14 @@ def came(stages: Stages) -> Counter[tuple[str, str]]:
     """What was delivered: the payload, and the occurrence from the day on."""
     rows = query("SELECT properties, payload FROM t", t=open_table(stages.root, DELIVERIES))
     return Counter((row["payload"].decode(), dict(row["properties"])[OCCURRENCE][8:16]) for row in rows)
+
+
+def go(stages: Stages, span_ms: int) -> None:
+    """Let time pass at once, and all stages work."""
+    stages.instant += span_ms
+    stages.work()
+
+
+def set_by_writer(stages: Stages, *rows: dict[str, Any]) -> None:
+    """Schedules for the same topic, by one commit."""
+    append(stages.root, SCHEDULES, rows_of(SCHEDULES, [{"topic": "reminders", **row} for row in rows]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
@@ -20,7 +18,6 @@ from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.schedules import delete_schedule, pause_schedule, schedules, set_schedule
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import LONGEST_HORIZON_MS, Settings
-from pipeline.config.stages import INGEST
 from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.planner import planner, takeback
 from pipeline.planner.planner import Planner
@@ -28,7 +25,7 @@ from pipeline.subscriptions.scheduleplans import FOLDER, NAME
 from pipeline.subscriptions.schedules import OCCURRENCE, SCHEDULE
 from pipeline.testing.warehouse import warehouse
 from schemas import DELIVERIES, INBOX, SCHEDULES
-from tests.support.recurring import begun, came
+from tests.support.recurring import begun, came, go, set_by_writer
 from tests.support.stages import Stages
 
 SECOND, HOUR, DAY = 1_000, 3_600_000, 86_400_000
@@ -44,12 +41,6 @@ def stages(tmp_path: Path) -> Stages:
 def sent(stages: Stages) -> list[dict[str, Any]]:
     """The rows of the inbox, by occurrence."""
     return query("SELECT * FROM t ORDER BY publish_time", t=open_table(stages.root, INBOX))
-
-
-def go(stages: Stages, span_ms: int) -> None:
-    """Let time pass at once, and all stages work."""
-    stages.instant += span_ms
-    stages.work()
 
 
 def test_a_warehouse_without_schedules_is_left_alone(stages: Stages) -> None:
@@ -104,72 +95,6 @@ def test_what_was_missed_is_caught_up_as_the_schedule_says(stages: Stages, how: 
     go(stages, 4 * DAY + SECOND)
     before = [row for row in sent(stages) if row["publish_time"].timestamp() * 1_000 < stages.instant]
     assert (planned, len(before)) == (5, 5 + missed)
-
-
-def stop_late(stages: Stages, monkeypatch: pytest.MonkeyPatch, *, dispatched: bool) -> None:
-    """The planner stops for three hours between its decision and its command; the others, or the schedule, go on."""
-
-    def stopped(step: str, _: int) -> None:
-        if step == "planner.decided":
-            stages.instant = T0 + 3 * HOUR
-            stages.release()
-            if dispatched:
-                stages.dispatch()
-                stages.publish()
-
-    planner = Planner(stages.warehouse, lambda: stages.instant, observe=stopped)
-    monkeypatch.setattr(stages, "_planner", planner)
-    stages.work()
-    stages.work()
-    stages.restart(INGEST)
-
-
-@pytest.mark.parametrize("dispatched", [True, False])
-def test_a_command_that_came_too_late_loses_and_repeats_nothing(
-    stages: Stages, monkeypatch: pytest.MonkeyPatch, *, dispatched: bool
-) -> None:
-    """What dispatch has taken comes by the definition before, all else by the new one."""
-    set_schedule(stages.root, "often", "reminders", cron="0 * * * *", payload="old")
-    stages.work()
-    set_schedule(stages.root, "often", "reminders", cron="0 */2 * * *", payload="new")
-    stop_late(stages, monkeypatch, dispatched=dispatched)
-    go(stages, 2 * HOUR)
-    old = [("old", "01T13:00"), ("old", "01T14:00"), ("old", "01T15:00")] if dispatched else []
-    # An hour of the new definition that the old one had delivered is not there again.
-    new = [("new", "01T16:00")] if dispatched else [("new", "01T14:00"), ("new", "01T16:00")]
-    assert came(stages) == Counter([*old, *new])
-
-
-def test_what_is_set_again_behind_a_command_that_came_too_late_repeats_nothing(
-    stages: Stages, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its row says that it was set before the last hour that had come by the schedule that was deleted."""
-    set_schedule(stages.root, "often", "reminders", cron="0 * * * *", payload="old")
-    stages.work()
-    delete_schedule(stages.root, "often")
-    stop_late(stages, monkeypatch, dispatched=True)
-    set_at = datetime.fromtimestamp(T0 / 1_000 + 2 * 3600, UTC)
-    set_by_writer(stages, {"name": "often", "cron": "0 * * * *", "payload": "new", "catch_up": "all", "set_at": set_at})
-    go(stages, HOUR)
-    assert came(stages) == {("old", f"01T{hour}:00"): 1 for hour in (13, 14, 15)} | {("new", "01T16:00"): 1}
-
-
-def test_a_plan_of_an_earlier_version_is_read(stages: Stages) -> None:
-    """It does not say which names were let go: what is new counts behind its last change."""
-    set_schedule(stages.root, "often", "reminders", cron="0 * * * *", payload="old")
-    stages.work()
-    delete_schedule(stages.root, "often")
-    stages.work()
-    path = Path(stages.root) / FOLDER / "plan.json"
-    known = json.loads(path.read_text())
-    assert [each.pop("let_go") for each in known["plans"]][-1:] == [{"often": T0 + 1}]
-    known["plans"][-1]["bound"] = T0 + 2 * HOUR
-    path.write_text(json.dumps(known))
-    stages.restart_all()
-    set_schedule(stages.root, "often", "reminders", cron="0 * * * *", payload="new")
-    stages.work()
-    go(stages, 3 * HOUR)
-    assert came(stages) == {("new", "01T15:00"): 1}
 
 
 def test_a_row_that_cannot_be_followed_is_listed(stages: Stages) -> None:
@@ -268,11 +193,6 @@ def test_what_is_deleted_or_paused_comes_no_more(stages: Stages) -> None:
     stages.work()
     go(stages, HOUR)
     assert came(stages) == {("kept", "01T13:00"): 1}
-
-
-def set_by_writer(stages: Stages, *rows: dict[str, Any]) -> None:
-    """Schedules for the same topic, by one commit."""
-    append(stages.root, SCHEDULES, rows_of(SCHEDULES, [{"topic": "reminders", **row} for row in rows]))
 
 
 @pytest.mark.parametrize("most", [20, 0])

@@ -27,7 +27,7 @@ from pipeline.planner.planner import Planner
 from pipeline.subscriptions.scheduleplans import FOLDER
 from pipeline.subscriptions.schedules import MOST_BYTES, Schedule
 from schemas import INBOX, SCHEDULES, SUBSCRIPTIONS
-from tests.support.recurring import begun, came
+from tests.support.recurring import begun, came, go
 from tests.support.stages import Stages
 
 SECOND, HOUR, DAY = 1_000, 3_600_000, 86_400_000
@@ -39,12 +39,6 @@ GOOD = {"name": "good", "topic": "reminders", "cron": "0 13 * * *", "payload": "
 def stages(tmp_path: Path) -> Stages:
     """A warehouse with one subscription."""
     return begun(str(tmp_path / "warehouse"), T0)
-
-
-def go(stages: Stages, span_ms: int) -> None:
-    """Let time pass at once, and all stages work."""
-    stages.instant += span_ms
-    stages.work()
 
 
 def written(stages: Stages, rows: pa.Table) -> None:
