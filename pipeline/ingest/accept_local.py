@@ -150,13 +150,11 @@ class LocalBatch:
             rows = rows.append_column("rejected_at", pa.repeat(instant, rows.num_rows))
             yield rows.append_column("batch_id", pa.repeat(self.terms.batch_id, rows.num_rows))
 
-    def _older(self) -> dict[str, pa.Array | pa.ChunkedArray]:
+    def _older(self) -> dict[str, pa.Array]:
         """For what refused rows wait."""
-        count = self.refused.num_rows
         if not self.unique.parts:
-            return dict.fromkeys(OLDER, pa.nulls(count, pa.int64()))
-        found = self.ended.older(self.accepted.num_rows + count)
-        return {name: column.take(self.refused.column(ROW)) for name, column in found.items()}
+            return dict.fromkeys(OLDER, pa.nulls(self.refused.num_rows, pa.int64()))
+        return self.ended.older(longs(self.refused, ROW))
 
     def _pieces(self, rows: pa.Table, most: int) -> Iterator[pa.Table]:
         """Rows with their texts, a piece at a time."""

@@ -117,9 +117,8 @@ class SparkBatch:
         rows, older = self.classified.where("reason IS NOT NULL"), dict.fromkeys(OLDER, F.lit(None).cast("bigint"))
         others = rows.sparkSession.createDataFrame(more).withColumns(older)
         if self.unique.parts:
-            refused = pa.array(self.unique.refused)
-            known = self.ended.older(int(self.unique.refused.max(initial=-1)) + 1)
-            table = pa.table({ROW: refused, **{name: column.take(refused) for name, column in known.items()}})
+            refused = self.unique.refused
+            table = pa.table({ROW: refused, **self.ended.older(refused)})
             rows = rows.join(rows.sparkSession.createDataFrame(table), ROW, "left")
         else:
             rows = rows.withColumns(older)

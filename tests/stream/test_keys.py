@@ -340,9 +340,8 @@ def test_spark_decides_the_same(spark: SparkSession, folder: str) -> None:
         *(unique(topic=topic, **stated) for topic, stated in modes.items()),
     ]
     # The first batch takes both.
-    steps += [advance(T0 - MINUTE), commits(rows[:16], rows[16:32]), restart()]
-    for part in range(3):
-        steps += [advance(T0 + part * 10 * MINUTE), append(*rows[(part + 1) * 32 :][:32])]
+    steps += [advance(T0 - MINUTE), commits(rows[:16], rows[16:40]), restart()]
+    steps += [append(*rows[40:]), advance(T0 + 20 * MINUTE)]
     steps += [append(*rows[:4]), advance(T0 + HOUR), advance(T0 + 6 * HOUR)]
 
     def told(world: World) -> tuple[Any, ...]:

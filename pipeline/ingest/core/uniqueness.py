@@ -227,15 +227,16 @@ class EndedBatch:
         """Rows of `replaced`."""
         return pa.concat_tables([_REPLACED.empty_table(), *(_rows_of(end, self.terms) for end in self.ends)])
 
-    def older(self, count: int) -> dict[str, pa.Array]:
-        """The columns `OLDER` of all rows of a batch of so many: NULL for those that are not refused."""
-        places = np.full(count, NONE)
+    def older(self, rows: IntArray) -> dict[str, pa.Array]:
+        """The columns `OLDER` of rows, by their numbers: NULL for those that are not refused."""
+        known = (rows, *(end.part.rows for end in self.ends))
+        places = np.full(max(int(each.max(initial=-1)) for each in known) + 1, NONE)
         for end in self.ends:
             if (refusal := end.part.refusal) is not None:
                 behind = refusal.flags & (refusal.older != NONE)
                 places[end.part.rows] = np.where(refusal.flags, refusal.place, NONE)
                 places[end.part.rows[behind]] = end.places[refusal.older[behind]]
-        columns = (pa.array(each, mask=places == NONE) for each in positions_of(places))
+        columns = (pa.array(each, mask=places[rows] == NONE) for each in positions_of(places[rows]))
         return dict(zip(OLDER, columns, strict=True))
 
     def take_in(self) -> None:
