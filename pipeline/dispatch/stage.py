@@ -317,7 +317,8 @@ class Dispatch:
         left, late = expiry.split_expired(left, expired_until(inputs.shapings, now), look_up, inputs.topics)
         guarded = {name: each for name, each in inputs.shapings.items() if each.guard is not None}
         left, unmet, undecided, postponed = self._guards.split_by_guard(left, guarded, inputs.registry, look_up, now)
-        pieces = [gone, *(at_time(each, now) for each in (late, unmet))]
+        # What was held is withdrawn now, and not when it was released.
+        pieces = [at_time(each, now) for each in (gone, late, unmet)]
         undecided = pa.concat_tables([before.select(undecided.column_names), undecided])
         gone = pa.concat_tables(pieces, promote_options="default").combine_chunks()
         return left, gone, (undecided, postponed)

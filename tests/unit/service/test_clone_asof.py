@@ -90,9 +90,10 @@ def as_of_is_then(before: Acts, after: Acts, folder: str) -> None:
     sound(later)
 
 
-def test_a_clone_as_of_an_instant_is_one_that_was_made_then(tmp_path: Path) -> None:
-    """What was sent, cancelled, held, let go and delivered since, and late, is undone in it."""
-    as_of_is_then(BEFORE, AFTER, str(tmp_path))
+@pytest.mark.parametrize(("before", "after"), [(BEFORE, AFTER), ([], [("cancel", 0)])])
+def test_a_clone_as_of_an_instant_is_one_that_was_made_then(tmp_path: Path, before: Acts, after: Acts) -> None:
+    """What was sent, cancelled, held, let go and delivered since, and late, is undone in it, and what was held."""
+    as_of_is_then(before, after, str(tmp_path))
 
 
 def test_a_warehouse_of_an_earlier_version_is_set_back_too(tmp_path: Path) -> None:
