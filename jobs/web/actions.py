@@ -18,6 +18,8 @@ from pipeline.client.insight.prospect import prospect
 from pipeline.client.message import MessageId
 from pipeline.client.subscribing.deadletters import put_back
 from pipeline.client.subscribing.policysetting import set_policy
+from pipeline.client.subscribing.schedules import pause_schedule, resume_schedule, run_schedule_now
+from pipeline.client.subscribing.schedules import schedule as schedule_of
 from pipeline.client.subscribing.seeking import begin_anew
 from pipeline.config.spelling import iso_text
 
@@ -72,6 +74,24 @@ def policy(site: Site, form: Form) -> Answer:
     return Answer("", then="/subscriptions")
 
 
+def schedule(site: Site, form: Form) -> Answer:
+    """Pause or resume what recurs. Say what it would send now; with `sure` send it."""
+    name = form.get("schedule", "")
+    match form.get("set"):
+        case "pause":
+            pause_schedule(site.root, name)
+        case "resume":
+            resume_schedule(site.root, name)
+        case "run-now" if form.get("sure") == "yes":
+            run_schedule_now(site.root, name)
+        case "run-now":
+            found = schedule_of(site.root, name)
+            return Answer("runnow.html", {"title": "Look first", "form": form, "found": found})
+        case other:
+            raise BadText(other or "", "pause, resume or run-now")
+    return Answer("", then="/schedules")
+
+
 def begin(site: Site, form: Form) -> Answer:
     """Say what a seek, or a clear, would drop and bring; with `sure` do it."""
     name = form.get("topic", ""), form.get("subscription", "")
@@ -99,6 +119,7 @@ ACTIONS: dict[str, Action] = {
     "/command": command,
     "/undo": take_back,
     "/policy": policy,
+    "/schedule": schedule,
     "/seek": begin,
     "/put-back": letters,
 }

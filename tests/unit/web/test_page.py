@@ -14,7 +14,9 @@ pytest.importorskip("starlette", reason="the page needs the extra web")
 from jobs.web.screens import SCREENS, foremost
 from pipeline.client.choices import ConsumerType, InitialPosition
 from pipeline.client.client import Client
+from pipeline.client.exceptions import Timeout
 from pipeline.client.insight.pending import Backlog, pending
+from pipeline.client.subscribing.schedules import schedule, set_schedule
 from pipeline.client.subscribing.subscriptions import registered
 from pipeline.testing.warehouse import VirtualWarehouse, warehouse
 from tests.support.page import Visitor, served
@@ -152,6 +154,34 @@ def test_a_subscription_is_paused_given_a_rate_and_begun_anew(
     visitor.send(look.form("/seek"), sure="yes")
     world.run_until_idle()
     assert pending(world.root, "orders", "night").backlogs[0].count == 0
+
+
+def test_a_schedule_is_paused_and_sends_one_after_a_look(
+    world: VirtualWarehouse, client: Client, visitor: Visitor
+) -> None:
+    """Sent twice, a form is taken once; and a name of a stranger is a text."""
+    name = f"daily {HOSTILE[:20]}"
+    set_schedule(world.root, name, "recurs", payload="Stand up: {occurrence}", cron="0 9 * * *", zone="Europe/Rome")
+    consumer = client.subscribe("recurs", "team")
+    named = {"part": "daily"}
+    assert "followed Pause Send now" in visitor.get("/schedules", **named).words
+    assert visitor.send(visitor.get("/schedules", **named).form("/schedule")).status == 303
+    assert "paused Resume Send now" in visitor.get("/schedules", **named).words
+    form = visitor.get("/schedules", **named).form("/schedule")
+    look = visitor.send((form[0].replace("set=resume", "set=run-now"), form[1]))
+    assert "Stand up: {occurrence}" in look.words
+    world.run_until_idle()
+    with pytest.raises(Timeout):
+        consumer.receive(1)
+    for _ in range(2):
+        visitor.send(look.form("/schedule"), sure="yes", once=look.once)
+        world.run_until_idle()
+    assert consumer.receive(5_000).data().startswith(b"Stand up: 2")
+    with pytest.raises(Timeout):
+        consumer.receive(1)
+    assert visitor.send((form[0].replace("set=resume", "set=no"), form[1])).status == 400
+    visitor.send(form)
+    assert not schedule(world.root, name).paused
 
 
 def test_it_foresees_what_comes_and_what_if(world: VirtualWarehouse, client: Client, visitor: Visitor) -> None:
