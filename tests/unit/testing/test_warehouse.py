@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -21,6 +23,7 @@ from pipeline.client.message import Message
 from pipeline.config.errors import BadValue
 from pipeline.testing.plugin import delayline_warehouse
 from pipeline.testing.public import VirtualWarehouse, async_warehouse, warehouse
+from tests.support.modules import ROOT
 
 __all__ = ["delayline_warehouse"]
 START = datetime(2026, 5, 1, 9, tzinfo=UTC)
@@ -227,3 +230,10 @@ def test_a_task_receives_while_time_passes() -> None:
 def test_the_fixture_of_the_plugin_is_a_warehouse_at_the_present(delayline_warehouse: VirtualWarehouse) -> None:
     """A program that asks the machine for the time means the same."""
     assert abs(datetime.now(UTC) - delayline_warehouse.now) < MINUTE
+
+
+def test_who_does_not_ask_for_a_warehouse_loads_nothing_for_it() -> None:
+    """Each run of pytest loads the plugin where the package is installed, whatever it tests."""
+    probe = "import sys\nimport pipeline.testing.plugin\nprint({'numpy', 'pyarrow', 'deltalake'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, check=True, capture_output=True, text=True)  # noqa: S603
+    assert done.stdout == "set()\n"
