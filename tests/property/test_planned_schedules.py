@@ -46,7 +46,7 @@ from tests.support.stages import Stages
 HOUR, DAY = 3_600_000, 86_400_000
 T0 = int(datetime(2026, 3, 7, 12, tzinfo=UTC).timestamp() * 1_000)
 """The day before clocks of New York go forward."""
-EXAMPLES = max(1, settings().max_examples // 6)
+EXAMPLES = max(1, settings().max_examples // 4)
 NAMES = ("a", "b")
 WHEN: tuple[dict[str, Any], ...] = (
     {"cron": "0 */6 * * *"},

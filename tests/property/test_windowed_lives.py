@@ -129,7 +129,7 @@ class Life:
             getattr(self, name)(world, number, more)
 
 
-@settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(st.lists(sends | policies | nacks | shifts | passes | passes | deaths, min_size=4, max_size=12))
 def test_each_message_comes_once_at_the_time_that_was_decided(acts: list[tuple[str, int, int]]) -> None:
     """Whatever fails, moves, dies and is set."""
