@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import which
@@ -55,21 +56,21 @@ exec env TZ="$2" LD_PRELOAD="$3" FAKETIME="@$4:00 x$5" "$6" -f
 
 def by_cron(folder: Path, crons: Sequence[str]) -> dict[str, list[list[float]]]:
     """The instants at which cron ran each expression, s UTC, by change of clocks; each in a cron of its own."""
-    running: dict[str, tuple[Popen[bytes], float]] = {}
-    for name, (zone, begin) in CHANGES.items():
-        table = folder / name
-        jobs = (f"{cron} date +\\%s.\\%N >> '{table} {number}'\n" for number, cron in enumerate(crons))
-        table.write_text("".join(jobs))
-        words = [str(table), zone, str(CLOCK), begin, str(SPEED), str(CRON)]
-        began = time.time()
-        command = ["/usr/bin/unshare", "-m", "sh", "-c", PRIVATE, "sh", *words]
-        running[name] = Popen(command, stderr=DEVNULL), began  # noqa: S603 - all words are the test's own
-    time.sleep(WATCHED_S / SPEED + 2)
+    begun, running = dict[str, float](), list[Popen[bytes]]()
+    with ExitStack() as ending:
+        for name, (zone, begin) in CHANGES.items():
+            table = folder / name
+            jobs = (f"{cron} date +\\%s.\\%N >> '{table} {number}'\n" for number, cron in enumerate(crons))
+            table.write_text("".join(jobs))
+            words = [str(table), zone, str(CLOCK), begin, str(SPEED), str(CRON)]
+            command = ["/usr/bin/unshare", "-m", "sh", "-c", PRIVATE, "sh", *words]
+            begun[name] = time.time()
+            running.append(ending.enter_context(Popen(command, stderr=DEVNULL)))  # noqa: S603 - all words are the test's own
+            ending.callback(running[-1].kill)
+        time.sleep(WATCHED_S / SPEED + 2)
+        assert all(each.poll() is None for each in running)
     ran = {}
-    for name, (process, began) in running.items():
-        assert process.poll() is None
-        process.kill()
-        process.wait()
+    for name, began in begun.items():
         files = [folder / f"{name} {number}" for number in range(len(crons))]
         seen = [list(map(float, each.read_text().split())) if each.exists() else [] for each in files]
         ran[name] = [[start_of(*CHANGES[name]) + (at - began) * SPEED for at in each] for each in seen]
