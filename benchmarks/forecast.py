@@ -84,7 +84,7 @@ def _timed(name: str, count: int, call: Callable[[], int]) -> dict[str, Any]:
 def show(row: dict[str, Any]) -> Iterator[str]:
     """A row for a person."""
     took = f"{row['seconds']:8.2f} s, {row['cpu_s']:.2f} CPU s"
-    yield f"  {row['what']:9} {row['told']:>11,} of {row['messages']:>11,} messages {took}"
+    yield f"  {row['what']:9} {row['counted']:>11,} of {row['messages']:>11,} messages {took}"
 
 
 def main(arguments: list[str] | None = None) -> int:
