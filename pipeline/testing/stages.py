@@ -203,7 +203,9 @@ class Stages:
         Raises:
             PipelineError: it is refused.
         """
-        check_tables(self.warehouse.files, self.warehouse)
+        if not self._bodies:
+            # Stages that begin together look once, as the process of a job does.
+            check_tables(self.warehouse.files, self.warehouse)
         if name == SETTLE:
             settle = Settle(self.warehouse, self._observe)
             check_clock(name, self.clock, settle.instant)

@@ -14,7 +14,11 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
     ("name", "sizes", "printed"),
     [
         ("forecast", "--messages 1000 --core 1000", ["core", "pending", "forecast"]),
-        ("windows", "--messages 400 --rounds 1", ["no window", "zone of the topic", "zones of recipients", "0 outside"]),
+        (
+            "windows",
+            "--messages 400 --rounds 1",
+            ["no window", "zone of the topic", "zones of recipients", "0 outside"],
+        ),
         ("recurring", "--schedules 20", ["core: 20 schedules", "plan: 20 schedules", "append: 20 schedules"]),
     ],
 )

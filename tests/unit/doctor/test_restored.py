@@ -97,6 +97,7 @@ def test_a_restore_that_says_no_version_is_refused_as_any_other(stages: Stages) 
 @pytest.mark.parametrize("stage", ["ingest", "dispatch"])
 def test_a_stage_that_runs_ends_when_a_table_that_it_needs_was_restored(stages: Stages, stage: str) -> None:
     """Ingest writes messages, and dispatch looks for them there."""
+    stages.start(stage)
     assert stages.ingest(message("new", "t"))
     assert stages.release()
     restore(stages, MESSAGES)
