@@ -174,7 +174,7 @@ class Stages:
             begin, end = book.start(book.next), self._newest(SOURCES[name]) + 1
             place = max(begin.offset, (end, EVERYTHING_BEFORE))
             book.plan(Position(Ms(max(begin.instant, self.instant)), *place))
-        self._body(name)(None, book.next)
+        self._body(name)(self.warehouse.session, book.next)
         book.commit()
 
     def _follows(self, stage: str) -> bool:

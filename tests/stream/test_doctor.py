@@ -6,15 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
 
-from pyspark.sql import SparkSession
-
 from pipeline.config.stages import STAGES
 from pipeline.delta.deltars import open_table, path_of, rows_of
 from pipeline.dispatch.prepared import PreparedStore
 from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX
 from tests.support.examined import wrong
-from tests.support.stream import Step, World, advance, append, check, kill_after, message, play, stop, subscribe
+from tests.support.stream import Step, World, advance, append, check, kill_after, message, restart, stop, subscribe
+from tests.support.worlds import Play
 
 T0 = 1_700_000_000_000
 
@@ -65,11 +64,9 @@ def merged(world: World) -> None:
     merging.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
-def test_what_people_do_to_warehouses_is_found(spark: SparkSession, folder: str) -> None:
+def test_what_people_do_to_warehouses_is_found(play: Play) -> None:
     """Lines 1, 2 and 5: an old checkpoint put back, prepared files vacuumed, a MERGE on the inbox."""
     play(
-        spark,
-        folder,
         [
             subscribe("t", "s"),
             append({**message("a"), "message_key": "a"}, message("later", after=60_000)),
@@ -77,7 +74,7 @@ def test_what_people_do_to_warehouses_is_found(spark: SparkSession, folder: str)
             stop(),
             finds(),
             copied,
-            World.begin,
+            restart(),
             append(message("b")),
             kill_after("dispatch.noted"),
             advance(T0 + 1),

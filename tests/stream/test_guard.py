@@ -9,7 +9,6 @@ from functools import partial
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import SparkSession
 
 from pipeline.client.insight.pending import pending
 from pipeline.client.insight.trace import trace
@@ -29,12 +28,11 @@ from tests.support.stream import (
     each_by_itself,
     kill_after,
     message,
-    play,
     revive,
     same,
     subscribe,
 )
-from tests.support.worlds import Play
+from tests.support.worlds import Play, on_spark, play_here
 
 T0 = 1_700_000_000_000
 SECOND = 1_000
@@ -177,15 +175,15 @@ def dying(number: int, death: str, *then: Step) -> list[Step]:
 
 
 @pytest.mark.parametrize(
-    ("deaths", "then"),
+    ("play", "deaths", "then"),
     [
-        pytest.param(("dispatch.rejected_dispatch", "dispatch.shelved"), [], id="few"),
-        pytest.param(DEATHS, [], id="all", marks=pytest.mark.soak),
-        pytest.param(("dispatch.rejected_dispatch",), [check(lost)], id="lost", marks=pytest.mark.soak),
+        pytest.param(play_here, ("dispatch.written", "dispatch.rejected_dispatch"), [], id="few"),
+        pytest.param(on_spark, DEATHS, [], id="all", marks=pytest.mark.soak),
+        pytest.param(on_spark, ("dispatch.rejected_dispatch",), [check(lost)], id="lost", marks=pytest.mark.soak),
     ],
 )
 def test_what_is_paid_by_its_time_is_not_delivered_whatever_dies(
-    spark: SparkSession, folder: str, deaths: tuple[str, ...], then: list[Step]
+    play: Play, deaths: tuple[str, ...], then: list[Step]
 ) -> None:
     """With and without acknowledgement; another subscription of the topic gets everything.
 
@@ -207,7 +205,7 @@ def test_what_is_paid_by_its_time_is_not_delivered_whatever_dies(
         check(lambda world: same([each.count for each in pending(world.warehouse.root).backlogs], [0, 0, 0])),
         check(lambda world: world.sound()),
     ]
-    world = play(spark, folder, steps, Settings(rows_per_task=24))
+    world = play(steps, Settings(rows_per_task=24))
     assert [key for key, _ in received(world, "other")] == every
     states = [each.state for each in trace(world.warehouse.root, "t", key="1-paid")[0].states]
     assert states == ["published", "suppressed", "settled"]

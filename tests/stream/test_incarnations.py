@@ -7,13 +7,11 @@ scripts that differ little.
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache, partial
 
 import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.config.stages import SCHEDULE, STAGES
-from pipeline.service.run import start
 from schemas import DELIVERIES
 from tests.support.stream import (
     Step,
@@ -31,7 +29,7 @@ from tests.support.stream import (
     unsubscribe,
 )
 from tests.support.together import Played, play_together
-from tests.support.worlds import on_spark
+from tests.support.worlds import TWO_STORES
 
 T0 = 1_700_000_000_000
 MINUTE = 60_000
@@ -67,11 +65,9 @@ def one_by_one(instant: int) -> Step:
 
     def step(world: World) -> None:
         world.instant = instant
-        options = world.born()
         for stage in STAGES:
-            world.running.append(start(world.warehouse, stage, options))
-            world.drain()
-            if not world.running:
+            world.begin_one(stage)
+            if world.dead:
                 return
 
     return step
@@ -164,8 +160,8 @@ def on_its_way(topic: str) -> list[Step]:
     ]
 
 
-@cache
-def day() -> Played:
+@pytest.fixture(scope="module", params=TWO_STORES)
+def day(request: pytest.FixtureRequest) -> Played:
     """The run."""
     return play_together(
         {
@@ -175,34 +171,34 @@ def day() -> Played:
             "beside earliest": beside_another("beside earliest", "earliest", check(rebuilt), restart()),
             "on its way": on_its_way("on its way"),
         },
-        play=partial(on_spark, stores=2),
+        play=request.param,
     )
 
 
-def test_latest_gets_nothing_of_its_earlier_life() -> None:
+def test_latest_gets_nothing_of_its_earlier_life(day: Played) -> None:
     """Who comes back from `latest` starts anew: what waited for it, near and parked, is for nobody."""
-    day().shows("from latest")
+    day.shows("from latest")
 
 
-def test_earliest_gets_the_whole_log_once_again() -> None:
+def test_earliest_gets_the_whole_log_once_again(day: Played) -> None:
     """What its earlier life left waiting does not come beside it."""
-    day().shows("from earliest")
+    day.shows("from earliest")
 
 
 @pytest.mark.parametrize("start", ["latest", "earliest"])
-def test_who_leaves_and_comes_back_disturbs_nobody_who_listens_alike(start: str) -> None:
+def test_who_leaves_and_comes_back_disturbs_nobody_who_listens_alike(day: Played, start: str) -> None:
     """Both wait in one index when one of them leaves: the other gets each message once, and so do both lives."""
-    day().shows(f"beside {start}")
+    day.shows(f"beside {start}")
 
 
-def test_a_return_survives_a_rebuild_and_what_is_on_its_way() -> None:
+def test_a_return_survives_a_rebuild_and_what_is_on_its_way(day: Played) -> None:
     """Each message comes once to each life."""
-    day().shows("on its way")
+    day.shows("on its way")
 
 
-def test_nothing_is_wrong_whoever_left_and_came_back() -> None:
+def test_nothing_is_wrong_whoever_left_and_came_back(day: Played) -> None:
     """The doctor finds nothing."""
-    day().shows("from latest").sound()
+    day.shows("from latest").sound()
 
 
 @pytest.mark.soak

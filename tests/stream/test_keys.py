@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.client.commanding.commands import cancel, release_now, shift
 from pipeline.client.insight.pending import pending
@@ -32,7 +31,6 @@ from tests.support.stream import (
     same,
     subscribe,
 )
-from tests.support.stream import play as play_on_spark
 from tests.support.worlds import Play, commits, play_here
 
 # Behind any wall clock, by which commands count.
@@ -319,7 +317,7 @@ def test_who_arrives_together_is_put_off_as_one_after_the_other(play: Play) -> N
     assert came == {(topic, "4", 11) for topic in ("one", "two")}
 
 
-def test_spark_decides_the_same(spark: SparkSession, folder: str) -> None:
+def test_spark_decides_the_same(play: Play) -> None:
     """Rows lie in files of several commits; a topic for each policy. Some messages recur, or were put back."""
     modes: dict[str, dict[str, Any]] = {
         "r": {"mode": "replace"},
@@ -351,7 +349,7 @@ def test_spark_decides_the_same(spark: SparkSession, folder: str) -> None:
         came = ((row["payload"].decode(), row["due_time"]) for row in world.rows(DELIVERIES))
         return sorted(names.values()), sorted(gone), sorted(came), refusals(world)
 
-    by_spark = told(play_on_spark(spark, folder, steps, Settings(driver_rows=0)))
+    by_spark = told(play(steps, Settings(driver_rows=0)))
     assert by_spark == told(play_here(steps))
     assert len(by_spark[1]) > 20
     assert len(by_spark[3]) > 10

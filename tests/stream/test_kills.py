@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import zip_longest
-from pathlib import Path
-from tempfile import mkdtemp
 
-from pyspark.sql import SparkSession
+import pytest
 
 from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table
-from tests.support.spark import session
 from tests.support.stream import (
     Step,
     World,
@@ -20,10 +17,10 @@ from tests.support.stream import (
     check,
     kill_after,
     message,
-    play,
     restart,
     subscribe,
 )
+from tests.support.worlds import TWO_STORES, Play
 
 T0 = 1_700_000_000_000
 HOUR = 3_600_000
@@ -88,16 +85,16 @@ def facts(world: World, table: Table, *without: str) -> list[tuple[str, ...]]:
 
 
 @cache
-def unkilled() -> World:
+def unkilled(play: Play) -> World:
     """The run that nobody disturbed."""
-    return play(session(), str(Path(mkdtemp()) / "warehouse"), script(), stores=2)
+    return play(script())
 
 
-def same_as_unkilled(world: World) -> None:
-    """Every table holds what the undisturbed run holds, and the doctor finds nothing."""
+def same_as_unkilled(world: World, play: Play) -> None:
+    """Every table holds what the undisturbed run of a shell holds, and the doctor finds nothing."""
     world.sound()
     for table in (MESSAGES, REDELIVERY, DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_DISPATCH):
-        assert facts(world, table) == facts(unkilled(), table), table.name
+        assert facts(world, table) == facts(unkilled(play), table), table.name
     moved = (
         "loaded_until",
         "next_ledger",
@@ -112,6 +109,7 @@ def same_as_unkilled(world: World) -> None:
     assert len(facts(world, SEGMENTS, *moved)) >= 1
 
 
-def test_kills_between_all_commits_change_nothing(spark: SparkSession, folder: str) -> None:
+@pytest.mark.parametrize("play", TWO_STORES)
+def test_kills_between_all_commits_change_nothing(play: Play) -> None:
     """The process dies after step after step and comes back with other settings; `make soak` has them alone."""
-    same_as_unkilled(play(spark, folder, script(FIRST, LATER), stores=2))
+    same_as_unkilled(play(script(FIRST, LATER)), play)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.client.create import create_all
 from pipeline.client.insight.pending import pending
@@ -15,9 +14,10 @@ from pipeline.client.tables.deliveries import Deliveries
 from pipeline.maintenance.rounds import TableMetrics
 from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX, MESSAGES, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table
-from tests.support import stream
+from tests.support import stages, stream
 from tests.support.examined import sound
 from tests.support.maintained import GROWING, data_files, live_files, sharply, shorten_logs, sizes
+from tests.support.spark import session
 from tests.support.stream import (
     Step,
     World,
@@ -27,10 +27,10 @@ from tests.support.stream import (
     delivered,
     message,
     payloads,
-    play,
     restart,
     subscribe,
 )
+from tests.support.worlds import Play, on_spark
 
 T0 = 1_700_000_000_000
 HOUR = 3_600_000
@@ -127,10 +127,15 @@ class Witness:
         self.reader = self.reader or Deliveries(root)
         self.received += [each.payload for each in self.reader.take()]
         if self.maintained:
-            self.done.append(sharply(world.warehouse, 2 * HOUR))
+            self.done.append(round_of(world))
         sound(root)
         found = pending(root)
         self.backlogs.append((found.backlogs, found.in_inbox))
+
+
+def round_of(world: World) -> dict[str, TableMetrics]:
+    """A round of maintenance, by the session of the tests."""
+    return sharply(world.warehouse.within(session()), 2 * HOUR)
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +144,8 @@ def _short_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = str(tmp_path / "made")
     create_all(made)
     shorten_logs(made)
-    monkeypatch.setattr(stream, "empty_warehouse", lambda *_: made)
+    for each in (stream, stages):
+        monkeypatch.setattr(each, "empty_warehouse", lambda *_: made)
 
 
 def waiting(world: World) -> list[int]:
@@ -148,10 +154,10 @@ def waiting(world: World) -> list[int]:
     return [ms for ms in due if ms < T0 - 2 * HOUR or T0 - HOUR // 2 < ms <= T0 + 2 * HOUR + HOUR // 2]
 
 
-def test_whoever_stands_still_maintenance_takes_nothing_from_him(spark: SparkSession, folder: str) -> None:
+def test_whoever_stands_still_maintenance_takes_nothing_from_him(play: Play) -> None:
     """Everything comes once, in order, to who was there; what is settled leaves, and files and logs stay few."""
     witness = Witness(maintained=True)
-    world = play(spark, folder, script(check(witness.look), long=False))
+    world = play(script(check(witness.look), long=False))
     # Of what is due at the last instant, the buckets of a coarse tick end later; `late` came after the first messages.
     late = [name for name in ORDER if name not in ("past", "now", "2h", "50h")]
     assert [payloads(world, name) for name in ("s", "coarse", "late")] == [ORDER, ORDER[:-1], late]
@@ -159,7 +165,7 @@ def test_whoever_stands_still_maintenance_takes_nothing_from_him(spark: SparkSes
     assert [row["reason"] for row in world.rows(REJECTED_INGEST)] == ["negative_delay"]
     assert witness.reader
     assert len([*witness.received, *witness.reader.take()]) == len(world.rows(DELIVERIES))
-    assert list(Deliveries(folder).take())
+    assert list(Deliveries(world.warehouse.root).take())
     gone = {"past", "now", "1h", "2h"}
     assert {bytes(row["payload"]).decode() for row in world.rows(MESSAGES)} == {*ORDER} - gone
     deleted = {name: [done[name].rows for done in witness.done] for name in witness.done[0]}
@@ -170,7 +176,7 @@ def test_whoever_stands_still_maintenance_takes_nothing_from_him(spark: SparkSes
     cut = {table.name: sum(done[table.name].entries for done in witness.done) for table in GROWING}
     assert all(cut.values()), cut
     assert len(waiting(world)) == 9 - deleted["redelivery"][1]
-    sharply(world.warehouse, 2 * HOUR)
+    round_of(world)
     assert waiting(world) == [], "they did not wait for ever"
 
 
@@ -184,11 +190,11 @@ def vacuum_all(world: World) -> None:
 
 
 @pytest.mark.soak
-def test_a_stage_that_stood_still_finds_its_files_whatever_a_user_vacuums(spark: SparkSession, folder: str) -> None:
+def test_a_stage_that_stood_still_finds_its_files_whatever_a_user_vacuums() -> None:
     """A round merges small files; the stage reads those that were there before, by the log, and they were gone."""
 
     def maintained(world: World) -> None:
-        sharply(world.warehouse, 2 * HOUR)
+        round_of(world)
         vacuum_all(world)
 
     steps = [
@@ -208,16 +214,16 @@ def test_a_stage_that_stood_still_finds_its_files_whatever_a_user_vacuums(spark:
         advance(T0 + 6 * HOUR),
         delivered("1h", "2h", "3h", "4h", "5h", "6h"),
     ]
-    world = play(spark, folder, steps)
+    world = on_spark(steps)
     assert world.rows(REJECTED_DISPATCH) == []
 
 
 @pytest.mark.soak
-def test_a_run_with_maintenance_at_every_step_is_a_run_without(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_with_maintenance_at_every_step_is_a_run_without() -> None:
     """What is delivered and what is pending is the same, row for row, at every step."""
     undisturbed, witness = Witness(maintained=False), Witness(maintained=True)
-    plain = play(spark, str(tmp_path / "plain"), script(check(undisturbed.look), long=True))
-    world = play(spark, str(tmp_path / "world"), script(check(witness.look), long=True))
+    plain = on_spark(script(check(undisturbed.look), long=True))
+    world = on_spark(script(check(witness.look), long=True))
     for table in (DELIVERIES, REJECTED_INGEST, REJECTED_DISPATCH):
         assert facts(world, table) == facts(plain, table), table.name
     assert witness.received == undisturbed.received

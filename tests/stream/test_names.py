@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.client.insight.pending import pending
 from pipeline.client.producing.inbox import OutgoingMessage, send
@@ -11,7 +10,8 @@ from pipeline.client.subscribing import subscriptions
 from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config.stages import SCHEDULE
 from tests.support.maintained import sharply
-from tests.support.stream import Step, World, advance, at, check, play, restart
+from tests.support.stream import Step, World, advance, at, check, restart
+from tests.support.worlds import Play, on_spark, play_here
 
 T0 = 1_700_000_000_000
 HOUR = 3_600_000
@@ -102,20 +102,21 @@ def rebuilt(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "between",
+    ("play", "between"),
     [
-        pytest.param([restart(driver_rows=0)], id="restarted"),
-        pytest.param([check(maintained), check(rebuilt)], id="maintained-and-rebuilt", marks=pytest.mark.soak),
+        pytest.param(play_here, [restart(driver_rows=0)], id="restarted"),
+        pytest.param(on_spark, [restart(driver_rows=0)], id="restarted on Spark", marks=pytest.mark.soak),
+        pytest.param(
+            on_spark, [check(maintained), check(rebuilt)], id="maintained-and-rebuilt", marks=pytest.mark.soak
+        ),
     ],
 )
-def test_any_name_and_any_property_goes_the_whole_way(spark: SparkSession, folder: str, between: list[Step]) -> None:
+def test_any_name_and_any_property_goes_the_whole_way(play: Play, between: list[Step]) -> None:
     """Each message comes to its own subscription, once: by arrays, by Spark, after maintenance, after a rebuild.
 
     Statistics cut long texts, SQL and JSON quote some, and file systems know patterns: none of them may lose a name.
     """
     play(
-        spark,
-        folder,
         [
             check(subscribed),
             advance(T0),

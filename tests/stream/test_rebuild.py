@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 from pyspark.sql import SparkSession
@@ -30,6 +28,7 @@ from tests.support.stream import (
     restart,
     subscribe,
 )
+from tests.support.worlds import TWO_STORES, Play, on_two_stores
 
 T0 = 1_700_000_000_000
 MINUTE, HOUR = 60_000, 3_600_000
@@ -58,7 +57,7 @@ def lose(*stages: str, killed: bool = False) -> Step:
             for each in HALF_WAY[stage] if killed else ():
                 world.fatal = each
                 with suppress(Killed):
-                    rebuild(world.warehouse, stage, world.born())
+                    rebuild(world.warehouse.within(session()), stage, world.born())
                 assert world.dead or each == HALF_WAY[stage][0], f"nobody was killed after {each}"
                 if world.dead and each == "rebuild.aside":
                     refused(world, stage)
@@ -124,16 +123,16 @@ def facts(world: World, table: Table, *without: str) -> list[tuple[str, ...]]:
 
 
 @cache
-def undisturbed() -> World:
+def undisturbed(play: Play) -> World:
     """The run that lost nothing."""
-    return play(session(), str(Path(mkdtemp()) / "warehouse"), script(), stores=2)
+    return play(script())
 
 
-def same(world: World) -> None:
-    """Every table of facts holds what the undisturbed run holds, and the doctor finds nothing."""
+def same(world: World, play: Play) -> None:
+    """Every table of facts holds what the undisturbed run of a shell holds, and the doctor finds nothing."""
     world.sound()
     for table in (MESSAGES, REDELIVERY, DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_DISPATCH):
-        assert facts(world, table) == facts(undisturbed(), table), table.name
+        assert facts(world, table) == facts(undisturbed(play), table), table.name
     assert len(world.rows(DELIVERIES)) == 26
 
 
@@ -145,9 +144,10 @@ ALL_TORN = Loss(STAGES[::-1], "ingest.messages")
 """All checkpoints are gone, in the middle of a batch; downstream is rebuilt first."""
 
 
-def test_stages_that_lost_their_checkpoints_go_on_from_the_tables(spark: SparkSession, folder: str) -> None:
+@pytest.mark.parametrize("play", TWO_STORES)
+def test_stages_that_lost_their_checkpoints_go_on_from_the_tables(play: Play) -> None:
     """One loss after the other; rebuilds are killed half-way, and what was lost with a batch is finished first."""
-    same(play(spark, folder, script(SCHEDULE_ONLY, INGEST_TORN, ALL_TORN), stores=2))
+    same(play(script(SCHEDULE_ONLY, INGEST_TORN, ALL_TORN)), play)
 
 
 @pytest.mark.soak
@@ -162,9 +162,9 @@ def test_stages_that_lost_their_checkpoints_go_on_from_the_tables(spark: SparkSe
     ],
     ids=str,
 )
-def test_stages_that_lost_their_checkpoints_once_go_on(spark: SparkSession, folder: str, loss: Loss) -> None:
+def test_stages_that_lost_their_checkpoints_once_go_on(loss: Loss) -> None:
     """Each loss by itself; also in the middle of a batch of dispatch, and all in the order of the stages."""
-    same(play(spark, folder, script(loss), stores=2))
+    same(on_two_stores(script(loss)), on_two_stores)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ A run has a topic for each of its tests, so that the stages start and stop for a
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache, partial
+from functools import cache
 from unittest.mock import patch
 
 import pytest
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
@@ -18,6 +17,7 @@ from pipeline.client.insight.pending import pending
 from pipeline.client.subscribing.subscriptions import TYPES
 from pipeline.config.session import PARTITIONS
 from pipeline.config.settings import Settings
+from pipeline.delta import deltars
 from pipeline.schedule import keys
 from schemas import DELIVERIES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS
 from tests.support.stream import (
@@ -35,7 +35,7 @@ from tests.support.stream import (
     unsubscribe,
 )
 from tests.support.together import Played, play_together
-from tests.support.worlds import commits, on_spark
+from tests.support.worlds import TWO_STORES, commits, on_two_stores
 
 T0 = 1_700_000_000_000 // 32_768 * 32_768
 SOON = T0 + 5_000
@@ -146,8 +146,8 @@ def changed_tick(topic: str) -> list[Step]:
     """Somebody edits the registry; another line of it was wrong from the beginning."""
 
     def edit(world: World) -> None:
-        table = DeltaTable.forPath(world.warehouse.spark, world.warehouse.path(SUBSCRIPTIONS))
-        table.update((F.col("topic") == topic) & (F.col("subscription") == "s"), {"tick_ms": F.lit(60_000)})
+        table = deltars.open_table(world.warehouse.root, SUBSCRIPTIONS)
+        table.update({"tick_ms": "60000"}, predicate=f"topic = '{topic}' AND subscription = 's'")
 
     def said(world: World) -> None:
         rows = [(row["reason"], row["properties"]) for row in world.rows(REJECTED_INGEST) if row["topic"] == topic]
@@ -172,8 +172,8 @@ def changed_tick(topic: str) -> list[Step]:
     ]
 
 
-@cache
-def day() -> Played:
+@pytest.fixture(scope="module", params=TWO_STORES)
+def day(request: pytest.FixtureRequest) -> Played:
     """A run from morning to evening."""
     scripts = {
         "early and late": early_and_late("early and late"),
@@ -182,22 +182,22 @@ def day() -> Played:
         "all types": all_types("all types"),
         "changed tick": changed_tick("changed tick"),
     }
-    return play_together(scripts, Settings(entries_per_ledger=SMALL), partial(on_spark, stores=2))
+    return play_together(scripts, Settings(entries_per_ledger=SMALL), request.param)
 
 
-def test_late_subscriptions_get_the_backlog_or_what_comes_from_now_on() -> None:
+def test_late_subscriptions_get_the_backlog_or_what_comes_from_now_on(day: Played) -> None:
     """`earliest` gets near, loaded and still parked messages of before; `latest` gets none of them."""
-    day().shows("early and late")
+    day.shows("early and late")
 
 
-def test_ticks_differ_topics_do_not_mix_and_a_removed_subscription_is_dropped() -> None:
+def test_ticks_differ_topics_do_not_mix_and_a_removed_subscription_is_dropped(day: Played) -> None:
     """Each subscription is released by its own tick; a topic's messages reach its own subscriptions only."""
-    day().shows("ticks")
+    day.shows("ticks")
 
 
-def test_equal_times_arrive_in_the_order_of_publication() -> None:
+def test_equal_times_arrive_in_the_order_of_publication(day: Played) -> None:
     """First in, first out, also when a batch has many ledgers."""
-    day().shows("equal times")
+    day.shows("equal times")
 
 
 @pytest.mark.soak
@@ -206,14 +206,14 @@ def test_equal_times_arrive_in_the_order_of_publication_in_large_ledgers(spark: 
     play(spark, folder, equal_times("t", 50_000), stores=2)
 
 
-def test_every_subscription_type_honours_a_delay() -> None:
+def test_every_subscription_type_honours_a_delay(day: Played) -> None:
     """All ten for each type, in order, after five seconds and not before."""
-    day().shows("all types")
+    day.shows("all types")
 
 
-def test_a_changed_tick_is_refused_with_a_row_and_nothing_stops() -> None:
+def test_a_changed_tick_is_refused_with_a_row_and_nothing_stops(day: Played) -> None:
     """The subscription keeps the tick that its life began with; the row says what was not followed, once."""
-    day().shows("changed tick")
+    day.shows("changed tick")
 
 
 def by_itself(segments: DataFrame, count: int) -> DataFrame:
@@ -292,7 +292,7 @@ def old_days() -> Played:
     scripts["each by itself"].insert(4, check(lambda _: old.stop()))
     old.start()
     try:
-        return play_together(scripts, play=partial(on_spark, stores=2))
+        return play_together(scripts, play=on_two_stores)
     finally:
         old.stop()
 

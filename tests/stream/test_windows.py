@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.client.commanding.commands import cancel, release_now, reschedule, shift, undo
 from pipeline.client.insight.trace import trace
@@ -35,7 +34,6 @@ from tests.support.stream import (
     same,
     subscribe,
 )
-from tests.support.stream import play as play_on_spark
 from tests.support.worlds import Play, commits, play_here
 
 # A Wednesday, 05:33:20 in Rome, 12:33:20 in Tokyo and 23:33:20 of Tuesday in New York; behind any wall clock.
@@ -238,9 +236,7 @@ def test_zones_of_what_failed_are_looked_up_once_for_a_batch(monkeypatch: pytest
     assert came(world) == again
 
 
-def test_spark_looks_up_the_zones_of_what_failed(
-    spark: SparkSession, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spark_looks_up_the_zones_of_what_failed(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where only Spark reads messages; what does not fail lies between."""
     late, names = ROME + 12 * HOUR - SECOND, ("Europe/Rome", "America/New_York", "Mars/Olympus")
     steps: list[Step] = [
@@ -262,7 +258,7 @@ def test_spark_looks_up_the_zones_of_what_failed(
     monkeypatch.setattr(retrytimes, "message_groups", only_spark)
     again = {"America/New_York": [late, late + SECOND + 60 * SECOND], "ok": [late]}
     expected = again | {name: [late, ROME + DAY] for name in ("Europe/Rome", "Mars/Olympus")}
-    assert came(play_on_spark(spark, folder, steps)) == expected
+    assert came(play(steps, Settings(driver_rows=0))) == expected
 
 
 def test_what_waits_for_an_opening_does_not_expire(play: Play) -> None:
@@ -331,7 +327,7 @@ def test_commands_obey_the_window(play: Play) -> None:
     assert traced.sent.put_off_from is None
 
 
-def test_spark_lets_the_same_messages_come_at_the_same_times(spark: SparkSession, folder: str) -> None:
+def test_spark_lets_the_same_messages_come_at_the_same_times(play: Play) -> None:
     """Rows lie in files of several commits; each keeps its place in the spread, whoever works on the batch."""
     zones = ("Europe/Rome", "America/New_York", "Mars/Olympus", None)
     steps: list[Step] = [
@@ -347,7 +343,7 @@ def test_spark_lets_the_same_messages_come_at_the_same_times(spark: SparkSession
         rows = world.rows(MESSAGES)
         return {row["message_key"]: (row["due_time"].timestamp(), row["put_off_from"] is None) for row in rows}
 
-    by_spark, here = due(play_on_spark(spark, folder, steps, Settings(driver_rows=0))), due(play_here(steps))
+    by_spark, here = due(play(steps, Settings(driver_rows=0))), due(play_here(steps))
     assert len(by_spark) == 27
     assert len(set(by_spark.values())) == 27
     assert by_spark == here

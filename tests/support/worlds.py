@@ -1,15 +1,16 @@
 """The shells in which scripts of stages are played: in this process without a JVM, and on Spark.
 
-A script whose steps need nothing of Spark is played here by `make test`, and on Spark by `make soak`. Such scripts are
-about what the bodies of stages decide; Spark calls these in the same order either way. An instant takes a tenth of the
-time here. A script that asks for Spark here fails: with `driver_rows` of 0, for instance. Only a rebuild is done by the
-session of the tests either way.
+A script whose steps need no stream of Spark is played here by `make test`, and on Spark by `make soak`. Such scripts
+are about what the bodies of stages decide; Spark calls these in the same order either way. An instant takes a tenth of
+the time here. A rebuild is done by the session of the tests either way. So are batches here that are Spark's by a
+smaller `driver_rows`: the bodies make them with the frames and the rules of a job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -56,6 +57,8 @@ class LocalWorld(World):
         """Start some stages."""
         self.born()
         self.stages.settings = self.options.settings
+        some_by_spark = self.options.settings.driver_rows < Settings.driver_rows
+        self.stages.warehouse = self.warehouse.within(session() if some_by_spark else None)
         for name in names:
             self.stages.restart(name)
         self.alive = [name for name in ALL_STAGES if name in (*self.alive, *names)]
@@ -126,6 +129,13 @@ SHELLS = [
     pytest.param(on_spark, id="spark", marks=pytest.mark.soak),
 ]
 """Both, for a fixture; `tests/stream/conftest.py` has `play`."""
+on_two_stores = partial(on_spark, stores=2)
+"""For scripts in which the rows of a key could be scattered (`tests.support.stream.play`)."""
+TWO_STORES = [
+    pytest.param(play_here, id="here"),
+    pytest.param(on_two_stores, id="spark", marks=pytest.mark.soak),
+]
+"""As `SHELLS`, for such scripts."""
 
 
 def commits(*parts: Sequence[dict[str, Any]]) -> Step:
