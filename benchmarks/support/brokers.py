@@ -110,14 +110,22 @@ def running(server: Found) -> Iterator[Found]:
 
 
 def fetched(name: str, *words: str) -> str:
-    """The class path of packages of Maven Central, by the Ivy that Spark brings; the first call downloads them."""
+    """The class path of packages of Maven Central, by the Ivy that Spark brings; the first call downloads them.
+
+    It is kept under the name, which has the version: Ivy looks for seconds for what is there.
+    """
+    kept = FOLDER / f"{name}.classpath"
+    text = kept.read_text() if kept.exists() else ""
+    if text and all(Path(each).exists() for each in text.split(os.pathsep)):
+        return text
     (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
     FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / f"{name}-{os.getpid()}.classpath"
     command = [java(), "-jar", str(ivy), *words, "-confs", "default", "-cachepath", str(path)]
     subprocess.run(command, check=True, capture_output=True, cwd=FOLDER)  # noqa: S603
     text = path.read_text().strip()
-    path.unlink()
+    path.write_text(text)
+    path.rename(kept)
     return text
 
 
