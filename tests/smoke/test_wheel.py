@@ -16,13 +16,12 @@ from packaging.requirements import Requirement
 from tests.support.alone import alone
 from tests.support.jobs import PATIENCE_S, said, started
 from tests.support.modules import ROOT
-from tests.support.spark import QUICK_JVM
 
 OURS = ("conf", "jobs", "pipeline", "schemas", "state")
 """The folders of the tree, whose names somebody else's packages may have."""
 ORDERS = ["order-1", "order-2", "order-3"]
 """The keys of the messages that the guide sends."""
-SPARK_DEFAULTS = f"""
+SPARK_DEFAULTS = """
 spark.databricks.delta.snapshotPartitions 1
 spark.sql.shuffle.partitions 2
 spark.sql.adaptive.enabled false
@@ -30,7 +29,6 @@ spark.sql.codegen.wholeStage false
 spark.sql.codegen.factoryMode NO_CODEGEN
 spark.ui.enabled false
 spark.ui.showConsoleProgress false
-spark.driver.extraJavaOptions {QUICK_JVM}
 """
 PRODUCER = """
 import delayline
@@ -203,7 +201,8 @@ def followed(environment: Path, page: Path) -> str:
     (folder / "spark-defaults.conf").write_text(SPARK_DEFAULTS)
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
     words = [str(tools / "python"), "-P", str(ROOT / "tests" / "support" / "guide.py"), str(page)]
-    with started(words, folder, PATH=path, PYTHONPATH="", SPARK_CONF_DIR=str(folder)) as guide:
+    variables = {"PATH": path, "PYTHONPATH": "", "SPARK_CONF_DIR": str(folder), "XDG_CACHE_HOME": f"{folder}/cache"}
+    with started(words, folder, **variables) as guide:
         assert guide.wait(timeout=3 * PATIENCE_S) == 0, said(folder)
     return said(folder)
 
