@@ -19,6 +19,7 @@ from pipeline.ingest.core.rules import (
     ROW,
     ZONE,
     classify,
+    coded,
     in_order,
     message_columns,
     recipients,
@@ -167,8 +168,8 @@ class LocalBatch:
 
 
 def numbered(inbox: Gathered, terms: Terms) -> pa.Table:
-    """Small columns of rows of the inbox, in the order of arrival, with `ROW` and the zones of recipients."""
-    rows = inbox.rows.append_column(ROW, pa.array(np.arange(inbox.rows.num_rows)))
+    """Small columns of rows of the inbox, in the order of arrival, with `ROW`, `CODED` and the zones of recipients."""
+    rows = coded(inbox.rows.append_column(ROW, pa.array(np.arange(inbox.rows.num_rows))))
     for name, here in recipients(rows, terms).items():
         zones = _placed(inbox.texts.values(here, name), here, rows.num_rows)
         rows = rows.append_column(ZONE + name, zones.combine_chunks().dictionary_encode())

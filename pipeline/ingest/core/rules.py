@@ -33,6 +33,8 @@ UNKNOWN_ZONE = "unknown_zone"
 BOUND, LATEST, DUPLICATE = "bound_ms", "latest_ms", "duplicate"
 """Columns that say what follows from messages with the same key that wait (`core.uniqueness`): when a row is due at the
 latest, to when one that replaces it may be put off, and whether it is refused. They may be missing."""
+CODED = "coded topic"
+"""The column with topics as numbers into a dictionary of their bytes. It may be missing: each rule codes them then."""
 ZONE = "zone in "
 """Columns with names of recipients' zones are called this and their property; windows look at them."""
 _LONG = pa.int64()
@@ -59,12 +61,12 @@ def _policy(rows: pa.Table, terms: Terms, name: str) -> pa.Array:
     """What the policy of a name says to the topic of each row; NULL where there is none. Asked once for each topic."""
     if not _is_stated(terms, name):
         return pa.nulls(rows.num_rows, _LONG)
-    coded = _coded(rows)
+    topics = _coded(rows)
     names = (
-        topic if topic is None else topic.decode(errors="surrogateescape") for topic in coded.dictionary.to_pylist()
+        topic if topic is None else topic.decode(errors="surrogateescape") for topic in topics.dictionary.to_pylist()
     )
     values = [None if topic is None else getattr(terms.topics.of(topic), name) for topic in names]
-    return pa.array(values, _LONG).take(coded.indices)
+    return pa.array(values, _LONG).take(topics.indices)
 
 
 def _asked(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
@@ -106,9 +108,9 @@ def windowed(rows: pa.Table, terms: Terms) -> Iterator[tuple[str, TopicWindow, I
     """
     if not terms.topics.windows:
         return
-    coded = _coded(rows)
-    indices = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    for number, name in enumerate(coded.dictionary.to_pylist()):
+    topics = _coded(rows)
+    indices = topics.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    for number, name in enumerate(topics.dictionary.to_pylist()):
         topic = name.decode(errors="surrogateescape")
         opening = terms.topics.of(topic).opening
         if opening is not None:
@@ -126,11 +128,14 @@ def recipients(rows: pa.Table, terms: Terms) -> dict[str, IntArray]:
     for _, opening, here in windowed(rows, terms) if _asks_recipients(terms) else ():
         if opening.zone.property is not None:
             found.setdefault(opening.zone.property, []).append(here)
-    return {name: np.sort(np.concatenate(each)) for name, each in found.items()}
+    return {name: each[0] if len(each) == 1 else np.sort(np.concatenate(each)) for name, each in found.items()}
 
 
 def _zones(rows: pa.Table, opening: TopicWindow, here: IntArray) -> pa.ChunkedArray | None:
-    return None if opening.zone.property is None else rows.column(ZONE + opening.zone.property).take(pa.array(here))
+    if opening.zone.property is None:
+        return None
+    zones = rows.column(ZONE + opening.zone.property)
+    return zones if len(here) == rows.num_rows else zones.take(pa.array(here))
 
 
 def _deliver(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
@@ -139,7 +144,7 @@ def _deliver(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
     for topic, opening, here in windowed(rows, terms):
         due = pc.max_element_wise(planned, rows.column("published_ms"), _long(max(terms.now, 0)))
         times = due.to_numpy()[here].clip(0, MAX_TIME)
-        hashes = place_hashes(np.full(len(here), terms.first_ledger), longs(rows, ROW)[here])
+        hashes = place_hashes(np.array([terms.first_ledger]), longs(rows, ROW)[here])
         bits = tick_bits(terms.ticks.get(topic, 1))
         then = opening.put_off(times, hashes, bits, _zones(rows, opening, here))
         moved[here] = np.where(then > times, then, -1)
@@ -171,15 +176,22 @@ off to the end of a bucket, and one with a window to the next opening, last of a
 publication and delivery, and not before 1970: what was due in 1900 is simply due."""
 
 
+def coded(rows: pa.Table) -> pa.Table:
+    """Rows with the column `CODED`, for all rules that ask for it."""
+    return rows.append_column(CODED, _coded(rows))
+
+
 def _coded(rows: pa.Table) -> pa.DictionaryArray:
+    if CODED in rows.column_names:
+        return rows.column(CODED).combine_chunks()
     return rows.column("topic").cast(pa.binary()).combine_chunks().dictionary_encode()
 
 
 def _missing_topic(rows: pa.Table, _terms: Terms) -> pa.ChunkedArray:
     """Asked once for each topic."""
-    coded = _coded(rows)
-    blank = pa.array([not topic.strip(b" ") for topic in coded.dictionary.to_pylist()], pa.bool_())
-    return blank.take(coded.indices).fill_null(True)  # noqa: FBT003 - Arrow has no name
+    topics = _coded(rows)
+    blank = pa.array([not topic.strip(b" ") for topic in topics.dictionary.to_pylist()], pa.bool_())
+    return blank.take(topics.indices).fill_null(True)  # noqa: FBT003 - Arrow has no name
 
 
 def _asked_twice(rows: pa.Table, _terms: Terms) -> pa.ChunkedArray:
@@ -302,7 +314,7 @@ def message_columns(rows: pa.Table, first: int, terms: Terms) -> dict[str, pa.Ch
 
 def verdicts(rows: pa.Table, terms: Terms) -> pa.StructArray:
     """For each of the rows that `classify` takes its reason, due time, `UNKNOWN_ZONE`, and columns of `MESSAGE`."""
-    rows = classify(rows, terms)
+    rows = classify(coded(rows), terms)
     made = {name: rows.column(name) for name in ("reason", "due_ms")} | {UNKNOWN_ZONE: unknown_zones(rows, terms)}
     made |= {name: rule(rows, terms) for name, rule in MESSAGE.items()}
     columns = [each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in made.values()]
