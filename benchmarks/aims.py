@@ -359,6 +359,7 @@ _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "page": aims_page.lines,
     "page-many": aims_page.many,
     "beside": aims_page.beside_job,
+    "planner": aims_page.beside_job,
     "forecast": aims_control.foretold,
     "recurring": aims_control.recurring,
     "windows": aims_control.windows,

@@ -24,7 +24,7 @@ from benchmarks.support.machine import describe
 from benchmarks.support.report import machine_line
 
 OUT = ROOT / "benchmarks" / "out"
-MODULES = {"steady": "live", "page-many": "page"}
+MODULES = {"steady": "live", "page-many": "page", "planner": "beside"}
 """Which module runs a benchmark, where it is not of the same name."""
 SHORT = {
     "index": ["--messages", "300000", "--baseline-messages", "100000"],
@@ -41,6 +41,7 @@ SHORT = {
     "page": ["--messages", "1000000"],
     "page-many": ["--subscriptions", "1000"],
     "beside": ["--rounds", "1", "--parked", "100000", "--seconds", "45"],
+    "planner": ["--with", "planner", "--schedules", "2000", "--rounds", "1", "--parked", "100000", "--seconds", "45"],
     "forecast": ["--messages", "200000"],
     "recurring": ["--schedules", "10000"],
     "windows": ["--messages", "200000", "--rounds", "2"],
@@ -58,6 +59,7 @@ FULL = {name: [*words, "--full"] for name, words in SHORT.items()} | {
     "page": ["--messages", "10000000", "--messages", "100000000"],
     "page-many": ["--subscriptions", "5000"],
     "beside": [],
+    "planner": ["--with", "planner"],
     "forecast": ["--messages", "100000000"],
     "recurring": [],
     "windows": [],

@@ -34,18 +34,21 @@ from state.units import Ms
 _START_MS = 1_772_884_800_500
 """On 7 March 2026: the day after it clocks of New York go forward."""
 _COMMIT = 100_000
+TOPIC = "reminders"
+"""Nobody listens to it."""
 _ZONES = (
     *("UTC", "America/New_York", "Europe/Rome", "Asia/Tokyo", "Australia/Lord_Howe", "Africa/Casablanca"),
     *("America/Sao_Paulo", "Asia/Kathmandu"),
 )
 
 
-def _rows(count: int, times: int) -> list[dict[str, Any]]:
+def definitions(count: int, times: int) -> list[dict[str, Any]]:
+    """Rows of `schedules`: so many, each of which comes so often a day."""
     hours = ",".join(str(each * 24 // times) for each in range(times))
     return [
         {
             "name": f"schedule-{number}",
-            "topic": "reminders",
+            "topic": TOPIC,
             "cron": f"{number % 60} {hours} * * *",
             "zone": _ZONES[number % len(_ZONES)],
             "payload": "at {occurrence}",
@@ -73,7 +76,7 @@ def _timed(work: Callable[[], object]) -> dict[str, float]:
 
 def rows(schedules: int, times: int) -> Iterator[dict[str, Any]]:
     """The figures."""
-    made = _rows(schedules, times)
+    made = definitions(schedules, times)
     yield {"what": "core", "schedules": schedules, **_timed(lambda: _core(made))}
     with TemporaryDirectory() as folder:
         root = str(Path(folder) / "warehouse")

@@ -67,7 +67,7 @@ def test_screens_of_many_subscriptions_are_judged_when_they_are_many() -> None:
 def test_a_page_beside_a_job_is_judged_by_the_middle_one_of_three_runs() -> None:
     """One run that was slow for another reason says nothing."""
     for paged, met in (([40, 42, 90], True), ([40, 43, 44], False), ([42], None)):
-        late = [("without a page", each) for each in (39, 40, 41)] + [("beside a page", each) for each in paged]
+        late = [("nothing beside", each) for each in (39, 40, 41)] + [("beside a page", each) for each in paged]
         rows = [{"what": what, "p99_ms": each} for what, each in late]
         (line,) = aims.table({"beside": {"rows": rows}})
         assert line.met is met
