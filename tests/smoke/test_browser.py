@@ -16,7 +16,10 @@ from playwright.sync_api import expect, sync_playwright
 
 from pipeline.client.choices import ConsumerType, InitialPosition
 from pipeline.client.insight.pending import pending
+from pipeline.client.subscribing.schedules import schedule, set_schedule
+from pipeline.delta.deltars import open_table, query
 from pipeline.testing.warehouse import VirtualWarehouse, warehouse
+from schemas import MESSAGES
 from tests.support.page import Visitor, served
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -24,7 +27,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; Debian: a
 SIZES = {"desk": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 SCREENS = (
     "/", "/subscriptions", "/subscription?topic=orders&subscription=mail", "/messages?topic=orders&key=k1",
-    "/message?topic=orders&key=k1", "/forecast", "/commands", "/dead-letters", "/system",
+    "/message?topic=orders&key=k1", "/forecast", "/commands", "/dead-letters", "/system", "/schedules",
 )  # fmt: skip
 WAITS_MS = 30_000
 
@@ -36,6 +39,11 @@ def world() -> Iterator[VirtualWarehouse]:
         client = made.client()
         client.subscribe("orders", "mail", ConsumerType.Shared, initial_position=InitialPosition.Earliest)
         send(made, 12)
+        later = made.now + timedelta(days=180)
+        for name in ("stand-up", "report"):
+            set_schedule(
+                made.root, name, "reminders", payload="At {occurrence}", cron=f"0 9 {later.day} {later.month} *"
+            )
         yield made
 
 
@@ -45,6 +53,13 @@ def send(world: VirtualWarehouse, count: int) -> None:
     for number in range(count):
         producer.send(b"{}", partition_key=f"k{number % 4}", deliver_after=timedelta(minutes=5 + number))
     world.run_until_idle()
+
+
+def due(world: VirtualWarehouse) -> int:
+    """How many messages of schedules are due; what they send by themselves is due in half a year."""
+    world.run_until_idle()
+    rows = query("SELECT due_time FROM t WHERE topic = 'reminders'", t=open_table(world.root, MESSAGES))
+    return sum(row["due_time"] <= world.now for row in rows)
 
 
 @pytest.fixture(scope="module")
@@ -165,5 +180,36 @@ def test_a_subscription_is_paused_and_goes_on(
     assert "paused" in page.text_content("table")
     page.click("button:text-is('Resume')")
     assert "paused" not in page.text_content("table")
+    assert complaints == []
+    page.context.close()
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["with scripts", "without"])
+def test_a_schedule_is_paused_and_sends_one_message_after_a_look(
+    chromium: Any,  # noqa: ANN401 - of playwright
+    visitor: Visitor,
+    complaints: list[str],
+    world: VirtualWarehouse,
+    *,
+    script: bool,
+) -> None:
+    """It is found by its name; the other schedule is as it was."""
+    page = opened(chromium, visitor, complaints, java_script_enabled=script)
+    before = due(world)
+    page.goto(f"{visitor.address}/schedules")
+    page.fill("input[name=part]", "stand")
+    page.press("input[name=part]", "Enter")
+    assert page.locator("table tbody tr").count() == 1
+    page.click("button:text-is('Pause')")
+    assert [schedule(world.root, name).paused for name in ("stand-up", "report")] == [True, False]
+    page.goto(f"{visitor.address}/schedules?part=stand")
+    page.click("button:text-is('Resume')")
+    assert not schedule(world.root, "stand-up").paused
+    page.goto(f"{visitor.address}/schedules?part=stand")
+    page.click("button:text-is('Send now')")
+    assert "At {occurrence}" in page.text_content("pre")
+    assert due(world) == before
+    page.click("button:text-is('Send now')")
+    assert due(world) == before + 1
     assert complaints == []
     page.context.close()
