@@ -2,6 +2,7 @@
 
 __all__ = [
     "arrowcompute",
+    "arrowframe",
     "arrowudf",
     "cgroups",
     "deltaspark",

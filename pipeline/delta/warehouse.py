@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from pipeline.config.arrowframe import arrow_frame
 from pipeline.config.errors import VersionGone
 from pipeline.config.paths import usable
 from pipeline.config.routes import PLACE, SETTING, SIZE, NotInDriver, SessionNeeded
@@ -201,7 +202,7 @@ def frame_of(
     if few is None:
         return warehouse.read(table, version).where(where).select(*columns)
     # One task: each core would get a few rows, and write a file for them.
-    return warehouse.spark.createDataFrame(few).coalesce(1)
+    return arrow_frame(warehouse.spark, few).coalesce(1)
 
 
 def rows_here(warehouse: Warehouse, table: Table, columns: Sequence[str], most: int) -> pa.Table:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pipeline.config.arrowframe import arrow_frame
 from pipeline.config.lazyspark import F
 from pipeline.config.options import Delivered
 from pipeline.config.session import compiled, kept
@@ -34,6 +35,7 @@ from pipeline.dispatch.release import (
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, GUARDED, MESSAGE_MISSING, REDELIVERY, REJECTED_DISPATCH, ROUND
+from state.units import Ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,7 +142,7 @@ def listening(redelivery: DataFrame, lives: Mapping[Name, int]) -> DataFrame:
     topics, names = zip(*lives, strict=True) if lives else ((), ())
     known = {"topic": pa.array(topics, pa.string()), "subscription": pa.array(names, pa.string())}
     table = pa.table({**known, "life": pa.array(lives.values(), pa.int64())})
-    present = F.broadcast(redelivery.sparkSession.createDataFrame(table))
+    present = F.broadcast(arrow_frame(redelivery.sparkSession, table))
     return redelivery.join(present, ["topic", "subscription", "life"], "left_semi")
 
 
@@ -159,6 +161,17 @@ def of_names(redelivery: DataFrame, names: Iterable[Name]) -> tuple[pa.Table, Da
     return own.cast(arrow_schema(REDELIVERY.columns)), redelivery.join(named, keys, "left_anti").select(*columns)
 
 
+def released_last(redelivery: DataFrame) -> Ms:
+    """When the last of some runs was released, ms UTC; 0: there are none. A job."""
+    (row,) = redelivery.agg(F.unix_millis(F.max("released_at")).alias("last")).collect()
+    return Ms(row["last"] or 0)
+
+
+def at_time(runs: DataFrame, now: Ms) -> DataFrame:
+    """As `core.runs.at_time`."""
+    return runs.withColumn("released_at", F.timestamp_millis(F.lit(now)))
+
+
 def ledgers(redelivery: DataFrame) -> list[int]:
     """The ledgers of which runs are. A job."""
     return [row["ledger_id"] for row in redelivery.select("ledger_id").distinct().collect()]
@@ -169,7 +182,7 @@ def split_withdrawn(redelivery: DataFrame, withdrawn: pa.Table) -> tuple[DataFra
 
     What is withdrawn has a column more, the reason: what comes in a later round is not cancelled in this one.
     """
-    gone = redelivery.sparkSession.createDataFrame(withdrawn)
+    gone = arrow_frame(redelivery.sparkSession, withdrawn)
     keys = list(CLOSED_KEYS)
     near = F.broadcast(gone.select(keys).distinct())
     some = positions(redelivery.join(near, keys, "left_semi")).withColumn("number", F.expr(ROUND))
@@ -217,7 +230,7 @@ def join(
 def looked_up(spark: SparkSession, runs: pa.Table, log: MessageLog, columns: Sequence[str] = LOOKED_UP) -> pa.Table:
     """The messages of some runs, at least one, in columns of `LOOKED_UP`; as `release_local.Found.pieces`."""
     window = window_of(runs)
-    numbered = spark.createDataFrame(runs.append_column("run", pa.array(range(runs.num_rows))))
+    numbered = arrow_frame(spark, runs.append_column("run", pa.array(range(runs.num_rows))))
     found = join(numbered, log.read(window.bounds, spark), window).drop("due_time")
     return found.withColumnRenamed("message_time", "due_time").select(*columns).toArrow()
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pipeline.config.arrowframe import arrow_frame
 from pipeline.config.errors import TableBehind
 from pipeline.config.lazyspark import F
 from pipeline.config.settings import FIRST_INSTANT_MS, MINUTE_MS, Settings
@@ -298,7 +299,7 @@ class _Restoring:
         lacking = _numbered(wanted.of(self._taken(wanted.upto, f"{wanted.where} AND {above}")))
         if taken_out.num_rows:
             since = min(since, int(longs(taken_out, "due_time").min()) // 1_000)
-            taken = _numbered(self._warehouse.spark.createDataFrame(taken_out))
+            taken = _numbered(arrow_frame(self._warehouse.spark, taken_out))
             lacking = lacking.unionByName(taken).dropDuplicates(_KEYS)
         lacking = lacking.join(_numbered(self._rows(HELD)).select(_KEYS), _KEYS, "left_anti")
         recent = _from(since, "due_time")

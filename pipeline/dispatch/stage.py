@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.config.arrowframe import arrow_frame
 from pipeline.config.lazyspark import pyspark
 from pipeline.config.options import Options, StageListener
 from pipeline.config.routes import DRIVER, NotInDriver
@@ -260,10 +261,11 @@ class Dispatch:
         ends = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
         try:
             new = local_runs(self._warehouse, *ends, self._settings)
+            now = self._now(batch_id, ms(Us(int(longs(new, "released_at").max(initial=0)))))
             runs, change = self._backlog.split_by_allowance(new, inputs.allowed, inputs.lives)
-            left, gone, again = self._split_left_out(runs, inputs, batch_id, self._look_up_here)
+            left, gone, again = self._split_left_out(runs, inputs, self._look_up_here, now)
             left, change, handed = change.within(left)
-            change = change.with_again(*again, self._now(batch_id))
+            change = change.with_again(*again, now)
             left_out = withdrawn_arrays(gone, batch_id, self._settings.driver_rows) if gone.num_rows else None
             release = LocalRelease.of(left, inputs.lives, self._log, self._settings, inputs.closed, inputs.priorities)
         except NotInDriver as error:
@@ -278,20 +280,21 @@ class Dispatch:
     def _take_by_spark(self, runs: DataFrame, inputs: BatchInputs, batch_id: int) -> BatchResult:
         change, names, held = BacklogChange(), {*inputs.allowed, *inputs.shapings}, None
         gone, counts, handed = [], dict[tuple[str, Who], int](), dict[Name, int]()
+        now = self._now(batch_id, EPOCH if self._timeline.live else release_spark.released_last(runs))
         if names:
             # What policies say of runs is said of arrays.
             own, runs = release_spark.of_names(runs, names)
             taken, change = self._backlog.split_by_allowance(own, inputs.allowed, inputs.lives)
-            left, out, again = self._split_left_out(taken, inputs, batch_id, self._look_up_by_spark)
+            left, out, again = self._split_left_out(taken, inputs, self._look_up_by_spark, now)
             counts, held = _counts(out), pa.concat_tables(again)
             left, change, handed = change.within(left)
-            change = change.with_again(*again, self._now(batch_id))
-            runs = runs.unionByName(self._warehouse.spark.createDataFrame(left)) if left.num_rows else runs
-            gone += [release_spark.positions(self._warehouse.spark.createDataFrame(out))] if out.num_rows else []
+            change = change.with_again(*again, now)
+            runs = runs.unionByName(arrow_frame(self._warehouse.spark, left)) if left.num_rows else runs
+            gone += [release_spark.positions(arrow_frame(self._warehouse.spark, out))] if out.num_rows else []
         if inputs.withdrawn:
             ledgers = release_spark.ledgers(runs) if WAS_REPLACED in inputs.withdrawn.others else None
             runs, withdrawn = release_spark.split_withdrawn(runs, inputs.withdrawn.rows(ledgers))
-            gone.append(withdrawn)
+            gone.append(release_spark.at_time(withdrawn, now))
         rows = [release_spark.withdrawn_rows(each, batch_id) for each in gone]
         left_out = reduce(pyspark.sql.DataFrame.unionByName, rows) if rows else None
         release = SparkRelease.of(runs, inputs.lives, self._log, inputs.closed, inputs.priorities)
@@ -300,12 +303,12 @@ class Dispatch:
         return BatchResult(release, left_out, change, counts, handed, held)
 
     def _split_left_out(
-        self, runs: pa.Table, inputs: BatchInputs, batch_id: int, look_up: LookUp
+        self, runs: pa.Table, inputs: BatchInputs, look_up: LookUp, now: Ms
     ) -> tuple[pa.Table, pa.Table, tuple[pa.Table, pa.Table]]:
         """Runs less what is left out, or held again, of them; what is left out; and what is held again.
 
         What is left out has the reason: withdrawn, else expired, else not met. Held again is that on which its guard
-        fails, and that of which its guard says nothing yet.
+        fails, and that of which its guard says nothing yet. All is decided at a time, `now` (ms UTC).
 
         Raises:
             Failed: a guard cannot be evaluated.
@@ -313,7 +316,6 @@ class Dispatch:
         left, gone = inputs.withdrawn.split_withdrawn(runs)
         is_undecided = pc.equal(gone.column("reason"), UNDECIDED)
         before, gone = gone.filter(is_undecided), gone.filter(pc.invert(is_undecided))
-        now = self._now(batch_id, ms(Us(int(longs(left, "released_at").max(initial=0)))))
         left, late = expiry.split_expired(left, expired_until(inputs.shapings, now), look_up, inputs.topics)
         guarded = {name: each for name, each in inputs.shapings.items() if each.guard is not None}
         left, unmet, undecided, postponed = self._guards.split_by_guard(left, guarded, inputs.registry, look_up, now)

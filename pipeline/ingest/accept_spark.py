@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from pipeline.config.arrowframe import arrow_frame
 from pipeline.config.arrowudf import arrow_column
 from pipeline.config.lazyspark import F
 from pipeline.config.session import kept
@@ -115,11 +116,11 @@ class SparkBatch:
     def rejected(self, more: pa.Table) -> DataFrame:
         """Rows of `rejected_ingest`; `more` rows have a reason already."""
         rows, older = self.classified.where("reason IS NOT NULL"), dict.fromkeys(OLDER, F.lit(None).cast("bigint"))
-        others = rows.sparkSession.createDataFrame(more).withColumns(older)
+        others = arrow_frame(rows.sparkSession, more).withColumns(older)
         if self.unique.parts:
             refused = self.unique.refused
             table = pa.table({ROW: refused, **self.ended.older(refused)})
-            rows = rows.join(rows.sparkSession.createDataFrame(table), ROW, "left")
+            rows = rows.join(arrow_frame(rows.sparkSession, table), ROW, "left")
         else:
             rows = rows.withColumns(older)
         rows = rows.select(*more.column_names, *OLDER).unionByName(others)
@@ -185,7 +186,7 @@ def _made(session: SparkSession, unique: UniqueBatch) -> DataFrame:
     """What is said of rows, by their numbers."""
     rows = unique.rows
     columns = unique.columns(int(rows.max(initial=-1)) + 1)
-    return session.createDataFrame(pa.table({ROW: rows, **{n: each.take(rows) for n, each in columns.items()}}))
+    return arrow_frame(session, pa.table({ROW: rows, **{n: each.take(rows) for n, each in columns.items()}}))
 
 
 def _verdict(terms: Terms, row: Column, of_keys: Sequence[str] = ()) -> Column:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pipeline.config.arrowframe import arrow_frame
 from pipeline.config.lazyspark import F, pyspark, raised
 from pipeline.config.options import Options, StageListener
 from pipeline.config.routes import DRIVER, FORM, NotInDriver
@@ -339,7 +340,7 @@ class Ingest:
                 files = pieces(rows, min(_FILE_BYTES, self._settings.max_bytes))
                 return [each.append_column("batch_id", pa.repeat(batch_id, each.num_rows)) for each in files]
         log = self._log.read([bounds(kind, span) for kind in kinds])
-        both = segment_rows(log, *where).unionByName(self._warehouse.spark.createDataFrame(markers))
+        both = segment_rows(log, *where).unionByName(arrow_frame(self._warehouse.spark, markers))
         both = both.coalesce(1) if count <= self._settings.rows_per_task and kinds <= {NEAR} else both
         return both.withColumn("batch_id", F.lit(batch_id))
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.config.arrowframe import arrow_frame
 from pipeline.config.routes import SIZE, NotInDriver
 from pipeline.delta.logs.filestats import first_ms
 from pipeline.delta.logs.snapshot import live_files
@@ -143,7 +144,7 @@ def _between(rows: pa.Table, due: str, mark: SettledMark, wanted: SettledMark) -
 
 def _by_spark(warehouse: Warehouse, names: pa.Table, mark: SettledMark, wanted: SettledMark, version: int) -> int:
     """How many are not released of any number of messages, wherever they lie."""
-    listeners = F.broadcast(warehouse.spark.createDataFrame(names))
+    listeners = F.broadcast(arrow_frame(warehouse.spark, names))
 
     def between(table: Table, due: str, version: int | None = None) -> DataFrame:
         return warehouse.read(table, version).where(f"{wanted.covers(due)} AND NOT {mark.covers(due)}")

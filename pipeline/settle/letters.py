@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipeline.config.arrowframe import arrow_frame
 from pipeline.config.lazyspark import F
 from pipeline.config.routes import NotInDriver
 from pipeline.delta.deltars import append, open_table
@@ -200,7 +201,7 @@ class DeadLetters:
         while free is not None:
             before = newest(self._files, self._path)
             options = {"txnAppId": free, "txnVersion": str(number)}
-            frame = self._warehouse.spark.createDataFrame(rows, INBOX.schema)
+            frame = arrow_frame(self._warehouse.spark, rows, INBOX.schema)
             frame.coalesce(1).write.format("delta").mode("append").options(**options).save(self._path)
             # Somebody else may have noted a higher number under this name meanwhile. Then Spark wrote nothing.
             free = None if self._is_noted(free, number, before) else self._free(name, number)

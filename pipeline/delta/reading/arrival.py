@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pipeline.config.arrowframe import arrow_frame
 from pipeline.config.lazyspark import F
 from pipeline.delta.checkpoints import Position
 from pipeline.delta.logs.entries import between, uri_name
@@ -42,7 +43,7 @@ def in_order_of_arrival(rows: DataFrame, commits: dict[str, int]) -> DataFrame:
     if len(versions) < 2:
         return rows.withColumn("arrival_commit", F.lit(min(versions, default=0)).cast("bigint"))
     table = pa.table({"arrival_file": list(commits), "arrival_commit": pa.array(commits.values(), pa.int64())})
-    known = F.broadcast(rows.sparkSession.createDataFrame(table))
+    known = F.broadcast(arrow_frame(rows.sparkSession, table))
     return rows.join(known, "arrival_file", "left").withColumn("arrival_commit", F.coalesce("arrival_commit", F.lit(0)))
 
 
@@ -69,5 +70,5 @@ def numbered_by_arrival(rows: DataFrame, name: str) -> DataFrame:
     known = {key: [each[key] for each in ordered] for key in block} | {name: offsets}
     if not ordered:
         return rows.withColumn(name, F.col(row))
-    starts = F.broadcast(rows.sparkSession.createDataFrame(pa.table(known)))
+    starts = F.broadcast(arrow_frame(rows.sparkSession, pa.table(known)))
     return rows.join(starts, list(block), "left").withColumn(name, F.coalesce(F.col(name), F.lit(0)) + F.col(row))

@@ -28,6 +28,7 @@ THROUGH = {
     "jobs.commands.spark": "the process of a JVM whose start was interrupted",
 }
 """Modules of what is shipped, and what each of them needs of the JVM. Another version of Spark may move it."""
+_MAKES = "createDataFrame"
 _PRIVATE = frozenset({"_gateway", "_ensure_initialized", "_create_shell_session", "_instantiatedSession"})
 
 
@@ -86,3 +87,15 @@ def test_a_planted_way_into_the_jvm_is_reported(source: str) -> None:
     assert len(own_of_pyspark(Module("pipeline.ingest.stage", source))) == 1
     assert goes_through(Module("pipeline.ingest.stage", "from pipeline.config.jvm import java_class"))
     assert goes_through(Module("pipeline.ingest.stage", "from py4j.protocol import Py4JError"))
+
+
+def test_rows_of_arrow_go_to_spark_by_one_door() -> None:
+    """Of other tables than those of one chunk Spark loses rows. Rows of Python have a schema beside them."""
+    names = {each.name for each in shipped() if any(len(call.args) < 2 for call in made_frames(each))}
+    assert names == {"pipeline.config.arrowframe"}
+
+
+def made_frames(module: Module) -> list[ast.Call]:
+    """Where a module makes a DataFrame of rows."""
+    calls = (node for node in ast.walk(module.tree) if isinstance(node, ast.Call)) if _MAKES in module.source else ()
+    return [each for each in calls if isinstance(each.func, ast.Attribute) and each.func.attr == _MAKES]
