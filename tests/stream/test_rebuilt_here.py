@@ -7,6 +7,7 @@ from shutil import copytree
 from typing import Any
 
 import pyarrow.compute as pc
+from hypothesis import Phase, given, settings
 from pyspark.sql import SparkSession
 
 from pipeline.config.options import Options
@@ -19,6 +20,8 @@ from pipeline.worker.encode import ARROW
 from pipeline.worker.express import Express
 from schemas import SEGMENTS
 from tests.support.clones import World
+from tests.support.drawnscripts import POLICIES, Script, scripts
+from tests.support.playedscripts import Played, Way, begun
 
 
 def indexed(root: str) -> list[tuple[Any, ...]]:
@@ -35,6 +38,16 @@ def indexed(root: str) -> list[tuple[Any, ...]]:
     return sorted(found, key=str)
 
 
+def rebuilt_both_ways(root: str, spark: SparkSession) -> list[tuple[Any, ...]]:
+    """What a rebuild puts into the index of a warehouse: the same here and by Spark."""
+    copytree(root, f"{root}.spark")
+    for each, session in ((root, None), (f"{root}.spark", spark)):
+        rebuild(Warehouse(each, session), SCHEDULE, Options(LiveClock()))
+    waits = indexed(root)
+    assert waits == indexed(f"{root}.spark")
+    return waits
+
+
 def test_a_rebuild_by_arrays_puts_into_the_index_what_spark_does(spark: SparkSession, tmp_path: Path) -> None:
     """First deliveries and those that come again, less what was released, closed, or is loaded later."""
     world = World.new(str(tmp_path / "here"), horizon_ms=20_000)
@@ -48,10 +61,20 @@ def test_a_rebuild_by_arrays_puts_into_the_index_what_spark_does(spark: SparkSes
     world.shift(6, -10)
     world.cancel(5)
     world.go_on(2)
-    copytree(world.root, tmp_path / "spark")
-    for root, session in ((world.root, None), (str(tmp_path / "spark"), spark)):
-        rebuild(Warehouse(root, session), SCHEDULE, Options(LiveClock()))
-    waits = indexed(world.root)
-    assert waits == indexed(str(tmp_path / "spark"))
+    waits = rebuilt_both_ways(world.root, spark)
     assert {each[6] for each in waits} == {0, 1}
     assert {each[7] for each in waits} > {None}
+
+
+def test_both_put_the_same_into_the_index_of_any_world(spark: SparkSession) -> None:
+    """With all kinds of policies, commands, lives and deaths."""
+
+    @settings(max_examples=2, phases=[Phase.explicit, Phase.generate])
+    @given(scripts(POLICIES, deaths=True))
+    def search(script: Script) -> None:
+        with begun(script, lambda root: Way(Played(root), dies=True)) as (way,):
+            for act in script.acts:
+                way.act(script, act)
+            rebuilt_both_ways(way.root, spark)
+
+    search()
