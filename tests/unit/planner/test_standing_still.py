@@ -20,10 +20,12 @@ from pipeline.client.exceptions import ScheduleNotFound
 from pipeline.client.subscribing.schedules import delete_schedule, schedule, schedules, set_schedule
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadValue, ColumnGone
+from pipeline.config.settings import HOUR_MS, MINUTE_MS
 from pipeline.delta.deltars import append, open_table, path_of, query, rows_of
 from pipeline.planner import planner
 from pipeline.planner.cursors import Cursors
 from pipeline.planner.planner import Planner
+from pipeline.planner.waiting import Waiting
 from pipeline.subscriptions.scheduleplans import FOLDER
 from pipeline.subscriptions.schedules import MOST_BYTES, Schedule
 from schemas import INBOX, SCHEDULES, SUBSCRIPTIONS
@@ -210,3 +212,20 @@ def test_a_commit_has_no_more_text_than_this_process_holds(stages: Stages, monke
     (rows,) = query("SELECT COUNT(*) AS n FROM t", t=opened)
     assert rows["n"] in (1_440, 1_441)
     assert 1_440 * 20_000 / (1 << 20) < opened.version() + 1 < 40
+
+
+def test_a_change_that_waits_is_said_after_a_minute_and_once_an_hour(caplog: pytest.LogCaptureFixture) -> None:
+    """Not before: most changes wait for a moment. One that waits later has a minute of its own."""
+
+    def said(instants: range) -> list[int]:
+        found = []
+        for now in instants:
+            caplog.clear()
+            waiting.waits("ingest", now)
+            found += [now] if caplog.messages else []
+        return found
+
+    waiting = Waiting()
+    assert said(range(0, 2 * HOUR_MS + MINUTE_MS, MINUTE_MS // 2)) == [MINUTE_MS, MINUTE_MS + HOUR_MS]
+    waiting.over()
+    assert said(range(5 * HOUR_MS, 5 * HOUR_MS + 2 * MINUTE_MS, 1_000)) == [5 * HOUR_MS + MINUTE_MS]
