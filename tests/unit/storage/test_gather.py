@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import Settings
 from pipeline.ingest.accept_local import INBOX_ROWS, LocalBatch
 from pipeline.ingest.core.terms import Terms
-from pipeline.storage.gather import TEXTS, Gathered, cuts
+from pipeline.storage.gather import TEXTS, Gathered, cuts, first_items
 from pipeline.storage.parquet import row_groups
 from schemas import INBOX
 from state.units import Ms
@@ -132,3 +134,19 @@ def test_some_rows_are_taken_of_a_file_whose_writer_reads_texts_as_views(tmp_pat
     wanted = np.array([3, 7])
     found = Gathered.read(INBOX, ((group, wanted) for group in row_groups(INBOX, [str(path)])), MB)
     assert found.texts.take(np.arange(2)).combine_chunks() == rows.take(pa.array(wanted)).select(TEXTS).combine_chunks()
+
+
+ITEM = st.tuples(st.sampled_from(["zone", "other", ""]), st.sampled_from([None, "x", "é", ""]))
+
+
+@given(st.lists(st.none() | st.lists(ITEM, max_size=3), max_size=8), st.data())
+def test_the_first_item_of_a_name_is_found_in_any_part_of_a_column(
+    maps: list[list[tuple[str, str | None]] | None], data: st.DataObject
+) -> None:
+    """Of maps that are NULL or empty, that have the name twice, or NULL under it."""
+    first = data.draw(st.integers(0, len(maps)))
+    end = data.draw(st.integers(first, len(maps)))
+    column = pa.array(maps, pa.map_(pa.string(), pa.string())).slice(first, end - first)
+    named = [[item for name, item in each or () if name == "zone"] for each in maps[first:end]]
+    found = [each[0].encode() if each and each[0] is not None else None for each in named]
+    assert first_items(column, "zone").to_pylist() == found
