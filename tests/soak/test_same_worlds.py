@@ -55,7 +55,7 @@ def rebuilt(root: str) -> Way:
         rebuild(Warehouse(root, session()), SCHEDULE, Options(VirtualClock(), SETTINGS))
         stages.restart(SCHEDULE)
 
-    return Way(Played(root), before=before, but=_OF_BATCHES, less=(SEGMENTS, REDELIVERY, PUBLICATIONS))
+    return Way(Played(root), before=before, but=_OF_BATCHES, less=(SEGMENTS, REDELIVERY, PUBLICATIONS), rebuilt=True)
 
 
 @pytest.mark.parametrize("way", [by_spark, from_afar, changing, rebuilt])

@@ -10,7 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.client.subscribing.lives import lives
 from pipeline.delta.deltars import open_table
+from pipeline.subscriptions.incarnations import alive
 from pipeline.worker.encode import ARROW
 from pipeline.worker.express import Express
 from schemas import (
@@ -42,6 +44,7 @@ COMPARED = (
 _CLOCKS = ("committed_at", "job_started_at")
 """What the wall clock says."""
 _WHO = ("topic", "subscription", "life")
+_WITHDRAWN = f"condition={Condition.WITHDRAWN!r}"
 Told = dict[str, Counter[tuple[str, ...]]]
 """The rows of each table as texts; a run is a row for each position."""
 
@@ -49,6 +52,20 @@ Told = dict[str, Counter[tuple[str, ...]]]
 def all_told(root: str, but: Collection[str] = (), less: Collection[Table] = ()) -> Told:
     """What the tables of a warehouse say, but for some columns and some tables."""
     return {table.name: told(root, table, but) for table in COMPARED if table not in less}
+
+
+def of_present_lives(root: str, said: Told) -> Told:
+    """Less what is said of lives that are over, and of rounds that will not come."""
+    present = {
+        frozenset({f"topic={topic!r}", f"subscription={name!r}", f"life={life.number}"})
+        for (topic, name), life in alive(lives(root)).items()
+    }
+
+    def counts(row: tuple[str, ...]) -> bool:
+        who = frozenset(each for each in row if each.startswith(("topic=", "subscription=", "life=")))
+        return _WITHDRAWN not in row and (len(who) < len(_WHO) or who in present)
+
+    return {table: Counter({row: n for row, n in rows.items() if counts(row)}) for table, rows in said.items()}
 
 
 def told(root: str, table: Table, but: Collection[str] = ()) -> Counter[tuple[str, ...]]:
