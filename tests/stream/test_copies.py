@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 from shutil import copytree, rmtree
 
@@ -15,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.config.errors import BatchDiffers, CheckpointBehind, ClockAhead, TableBehind
-from pipeline.config.settings import LiveClock
+from pipeline.config.settings import LiveClock, Settings
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE, STAGES
 from pipeline.dispatch.prepared import PREPARED, PreparedStore
 from pipeline.service.rebuild import reset_settle
@@ -48,7 +47,7 @@ from tests.support.stream import (
     subscribe,
 )
 from tests.support.together import Played, play_together
-from tests.support.worlds import SHELLS
+from tests.support.worlds import SHELLS, Play
 
 T0 = 1_700_000_000_000
 FUTURE = 4_102_444_800_000
@@ -252,12 +251,6 @@ def one_by_one(**scripts: Callable[[str, int], list[Step]]) -> dict[str, Sequenc
     return {name: script(name, T0 + number * 10_000) for number, (name, script) in enumerate(scripts.items())}
 
 
-@cache
-def hours() -> Played:
-    """The run in which Spark itself has to bear something, or makes anew what was prepared."""
-    return play_together(one_by_one(clockless=without_a_clock, vacuumed=vacuumed))
-
-
 @pytest.fixture(scope="module", params=SHELLS)
 def years(request: pytest.FixtureRequest) -> Played:
     """The run of the others."""
@@ -273,9 +266,9 @@ def years(request: pytest.FixtureRequest) -> Played:
     return play_together(scripts | {"in the future": in_the_future("in the future")}, play=request.param)
 
 
-def test_dispatch_goes_on_from_a_checkpoint_of_before_it_had_a_clock() -> None:
+def test_dispatch_goes_on_from_a_checkpoint_of_before_it_had_a_clock(spark: SparkSession, folder: str) -> None:
     """Spark refuses a log with another number of sources. A batch that was begun is repeated as it was."""
-    hours().shows("clockless")
+    play(spark, folder, without_a_clock("t", T0))
 
 
 def test_checkpoints_one_batch_behind_their_tables_are_refused_and_rebuilt(years: Played) -> None:
@@ -314,9 +307,11 @@ def test_a_source_that_was_set_back_is_refused(years: Played) -> None:
     years.shows("source_set_back")
 
 
-def test_prepared_files_that_a_vacuum_took_are_prepared_again() -> None:
+@pytest.mark.parametrize("shell", SHELLS)
+def test_prepared_files_that_a_vacuum_took_are_prepared_again(shell: Play) -> None:
     """Nobody has to bring them back: the message and what became due are still in the tables."""
-    hours().shows("vacuumed")
+    # Spark makes them anew.
+    shell(vacuumed("t", T0), Settings(driver_rows=200_000))
 
 
 def test_a_live_start_after_a_run_in_the_future_is_refused_until_the_clock_is_reset(years: Played) -> None:

@@ -177,7 +177,7 @@ def test_a_version_of_the_registry_can_be_read_however_old_it_is(spark: SparkSes
     assert [Warehouse(folder, spark).read(SUBSCRIPTIONS, version).count() for version in range(3)] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("vectors", ["false", "true"])
+@pytest.mark.parametrize("vectors", [pytest.param("false", marks=pytest.mark.soak), "true"])
 def test_the_registry_is_read_without_a_job_as_spark_reads_it(
     spark: SparkSession, folder: str, vectors: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
