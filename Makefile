@@ -30,8 +30,10 @@ LONG_TESTS := $(wildcard tests/property tests/unit/client tests/unit/state tests
 UNIT_TESTS := $(patsubst %/,%,$(sort $(dir $(shell find tests/unit -name 'test_*.py'))))
 CORE_TESTS := $(LONG_TESTS) $(filter-out $(LONG_TESTS),$(UNIT_TESTS))
 SPARK_TESTS := tests/smoke tests/stream tests/spark
-# The machine of CI has two cores. A third process uses them while the other two wait.
+# The machine of CI has two cores. A third process uses them while the other two wait. Of all tests many wait for processes
+# and for Spark, so there is one more.
 PROCESSES := 3
+OF_ALL := 4
 # Each file keeps to one process, which may have one session of Spark only, and whose tests may share a world.
 BY_FILE := --dist loadfile --no-loadscope-reorder --durations=30
 
@@ -106,7 +108,7 @@ LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-h
 
 # --- tests -----------------------------------------------------------------------------------------------------------
 
-# With Java all of them are one run, in two processes with a session of Spark and one without (`tests/support/sharing.py`).
+# With Java all of them are one run, in a process with a session of Spark and three without (`tests/support/sharing.py`).
 .PHONY: test
 test: ## Run all tests; without Java 17 the Spark tests are left out
 	@if $(JAVA_OK); then $(MAKE) --no-print-directory test-all; \
@@ -114,7 +116,7 @@ test: ## Run all tests; without Java 17 the Spark tests are left out
 
 .PHONY: test-all
 test-all: compiled $(FULL) jars
-	$(PY) -m pytest -n $(PROCESSES) $(BY_FILE) $(SPARK_TESTS) $(CORE_TESTS)
+	$(PY) -m pytest -n $(OF_ALL) $(BY_FILE) $(SPARK_TESTS) $(CORE_TESTS)
 
 # Each process of the tests compiles the modules that it meets first. While Spark is installed a core has time for that.
 .PHONY: compiled

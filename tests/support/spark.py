@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -34,15 +35,15 @@ one is taken, which is the same."""
 def session() -> SparkSession:
     """The session: two cores, two partitions, UTC, quiet."""
     fetch(*needed())
-    machine = Machine(cores=2, java_options=f"{QUICK_JVM} {_YOUNG}")
+    machine = Machine(cores=2)
+    # The heap has its size from the beginning: each time that it grows all of it is collected.
+    machine = replace(machine, java_options=f"{QUICK_JVM} {_YOUNG} -Xms{machine.memory}")
     spark = local_session("delayline-tests", machine, extra=IN_STORES, packages=[kafka_connector()])
     spark.sparkContext.setLogLevel("OFF")
     worker = Path(mkdtemp()) / "python"
     worker.write_text(_WORKER.format(sys.executable), encoding="utf-8")
     worker.chmod(0o755)
     spark.sparkContext.pythonExec = str(worker)
-    # No test cuts the power, and each commit would wait for the disk several times.
-    sync_files(on=False)
     return spark
 
 

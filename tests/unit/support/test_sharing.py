@@ -12,6 +12,9 @@ BROKERS = ["tests/stream/test_kafka_source.py::test_a", "tests/stream/test_kafka
 OTHERS = [f"tests/{tier}/test_{number}.py::test_c" for tier in ("smoke", "unit") for number in range(4)]
 SESSIONS = [f"tests/{tier}/test_{number}.py::test_d" for tier in ("stream", "spark") for number in range(8)]
 ALL = [*OTHERS[:4], *BROKERS, *SESSIONS, *OTHERS[4:]]
+HOUSE = [f"tests/unit/house/test_{number}.py::test_f" for number in range(9)]
+MANY = [*ALL, *(f"tests/unit/many/test_{number}.py::test_e" for number in range(20)), *HOUSE]
+"""Most files need no session."""
 
 
 class Process:
@@ -44,23 +47,23 @@ def run(sharing: Any, nodes: list[Process], lazy: Process | None = None) -> list
             sharing.mark_test_complete(node, node.given[node.done - 1])
         for node in nodes if sharing.tests_finished else ():
             node.shutdown()
-    return [[ALL[index] for index in node.given[: node.done]] for node in nodes]
+    return [[MANY[index] for index in node.given[: node.done]] for node in nodes]
 
 
-def begun(count: int) -> tuple[Any, list[Process]]:
+def begun(count: int, tests: list[str] = ALL) -> tuple[Any, list[Process]]:
     """So many processes that have their first files."""
     option = SimpleNamespace(loadscopereorder=False)
     sharing = Shared(SimpleNamespace(getvalue=lambda _: [f"{count}*popen"], option=option))
-    nodes = [joined(sharing, number) for number in range(count)]
+    nodes = [joined(sharing, number, tests) for number in range(count)]
     sharing.schedule()
     return sharing, nodes
 
 
-def joined(sharing: Any, number: int) -> Process:  # noqa: ANN401 - as above
+def joined(sharing: Any, number: int, tests: list[str] = ALL) -> Process:  # noqa: ANN401 - as above
     """A process that has looked which tests there are."""
     node = Process(number)
     sharing.add_node(node)
-    sharing.add_node_collection(node, ALL)
+    sharing.add_node_collection(node, tests)
     return node
 
 
@@ -70,6 +73,27 @@ def test_the_last_of_three_processes_needs_no_session_of_spark() -> None:
     done = run(sharing, nodes, lazy=nodes[0])
     assert set(done[2]) <= set(OTHERS)
     assert sorted(chain(*done)) == sorted(ALL)
+
+
+def test_one_process_has_a_session_where_most_files_need_none() -> None:
+    """A second one would get warm anew. The first takes other files when its own are done."""
+    for lazy in range(3):
+        sharing, nodes = begun(3, MANY)
+        done = run(sharing, nodes, lazy=nodes[lazy])
+        assert not set(done[1] + done[2]) & {*SESSIONS, *BROKERS}
+        assert sorted(chain(*done)) == sorted(MANY)
+    assert done[0][-1] not in {*SESSIONS, *BROKERS}
+
+
+def test_a_process_with_the_only_session_that_died_gives_it_to_the_one_in_its_place() -> None:
+    """The others still have none."""
+    sharing, nodes = begun(3, MANY)
+    sharing.remove_node(nodes[0])
+    nodes[0] = joined(sharing, 3, MANY)
+    sharing.schedule()
+    done = run(sharing, nodes)
+    assert not set(done[1] + done[2]) & {*SESSIONS, *BROKERS}
+    assert set(chain(*done)) == set(MANY)
 
 
 def test_the_last_process_runs_all_that_it_has_when_there_is_nothing_more_for_it() -> None:
@@ -110,3 +134,8 @@ def test_one_or_two_processes_take_the_files_in_their_order() -> None:
 def test_files_with_a_broker_of_one_kind_stay_together() -> None:
     """The broker starts once."""
     assert sum(bool(set(each) & set(BROKERS)) for each in run(*begun(3))) == 1
+
+
+def test_files_about_the_project_stay_together() -> None:
+    """Its modules are parsed once."""
+    assert sum(bool(set(each) & set(HOUSE)) for each in run(*begun(3, MANY))) == 1
