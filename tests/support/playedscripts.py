@@ -23,7 +23,7 @@ from pipeline.client.message import MessageId
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.seeking import begin_anew
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
-from pipeline.config.errors import BadValue
+from pipeline.config.errors import AlreadySubscribed, BadValue
 from pipeline.config.settings import MINUTE_MS, Settings
 from pipeline.config.stages import DISPATCH, SETTLE
 from pipeline.delta.deltars import append, open_table, rows_of
@@ -49,7 +49,7 @@ from tests.support.toldtables import all_told, of_present_lives
 SETTINGS = Settings(horizon_ms=20_000, entries_per_ledger=8, rows_per_task=16)
 """Some messages are parked, ledgers are many, and of what is held a batch takes four."""
 _MERGED = (INBOX, DELIVERIES, PUBLICATIONS, REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SETTLE)
-_REFUSED = (BadValue, SubscriptionNotFound, InvalidMessage, Timeout)
+_REFUSED = (AlreadySubscribed, BadValue, SubscriptionNotFound, InvalidMessage, Timeout)
 _NAMED = ("topic", "subscription", "life", "ledger_id", "redelivery_count")
 
 
