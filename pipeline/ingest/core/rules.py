@@ -178,7 +178,7 @@ publication and delivery, and not before 1970: what was due in 1900 is simply du
 
 def coded(rows: pa.Table) -> pa.Table:
     """Rows with the column `CODED`, for all rules that ask for it."""
-    return rows.append_column(CODED, _coded(rows))
+    return rows if CODED in rows.column_names else rows.append_column(CODED, _coded(rows))
 
 
 def _coded(rows: pa.Table) -> pa.DictionaryArray:
