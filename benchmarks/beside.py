@@ -42,10 +42,13 @@ Company = Callable[[str, Path], AbstractContextManager[dict[str, Any]]]
 class CompanyRun(Run):
     """A run of the live benchmark with something beside the job, from when the load begins."""
 
-    company: Company
+    def __init__(self, workload: Workload, folder: Path, company: Company) -> None:
+        """Make the warehouse of our own job; nothing is started yet."""
+        super().__init__(workload, "delayline", folder)
+        self._company = company
 
     def _observed(self, job: subprocess.Popen[bytes]) -> dict[str, Any]:
-        with self.company(self._root, self._folder) as figures:
+        with self._company(self._root, self._folder) as figures:
             observed = super()._observed(job)
         return observed | figures
 
@@ -90,17 +93,15 @@ def rows(rounds: int, parked: int, seconds: int, beside: tuple[str, Company]) ->
     """A row for each run: two a round, of which one has something beside it, and goes first in every second round."""
     sizes = {"rate": 1_000, "seconds": seconds, "high_ms": 40_000, "bulk": 0, "quiet_s": 0, "parked": parked}
     workload = changed(workloads(full=False)["steady"], [f"{name}={value}" for name, value in sizes.items()])
+    both: list[tuple[str, Company]] = [(PLAIN, lambda *_: nullcontext({})), beside]
     for number in range(rounds):
-        both: list[tuple[str, Company]] = [(PLAIN, lambda *_: nullcontext({})), beside]
         for name, company in both if number % 2 == 0 else both[::-1]:
             yield _measured(name, company, workload)
 
 
 def _measured(name: str, company: Company, workload: Workload) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="delayline-beside-") as folder:
-        measuring = CompanyRun(workload, "delayline", Path(folder))
-        measuring.company = company
-        run = measuring.measure()
+        run = CompanyRun(workload, Path(folder), company).measure()
     late = run["warm"]["late"]
     wrong = {each: run[each] for each in ("early", "twice", "missing", "job_exit")}
     figures = {"what": name, "messages": workload.sent, "p50_ms": late["p50"], "p99_ms": late["p99"], **wrong}
@@ -128,9 +129,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     machine = describe("pyspark", "delta-spark", "deltalake", "pyarrow")
-    paged, with_planner = (PAGED, opened), (PLANNED, partial(planned, options.schedules))
-    beside = paged if options.company == "page" else with_planner
-    made = rows(options.rounds, options.parked, options.seconds, beside)
+    companies: dict[str, tuple[str, Company]] = {
+        "page": (PAGED, opened),
+        "planner": (PLANNED, partial(planned, options.schedules)),
+    }
+    made = rows(options.rounds, options.parked, options.seconds, companies[options.company])
     found = tell(machine, made, show, as_json=options.json)
     return int(any(row[wrong] for row in found for wrong in ("early", "twice", "missing", "job_exit")))
 

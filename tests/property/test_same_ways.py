@@ -20,7 +20,7 @@ from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE
 from pipeline.service.rebuild import rebuild
 from schemas import PUBLICATIONS, REDELIVERY, SEGMENTS
 from tests.support.drawnscripts import POLICIES, STEADY, Script, scripts
-from tests.support.playedscripts import SETTINGS, Played, Way, play
+from tests.support.playedscripts import OF_BATCHES, SETTINGS, Played, Way, play, undisturbed
 
 _PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
 """To make a script shorter takes long: rather look at what its failure names."""
@@ -29,23 +29,14 @@ IS_SHORT = settings().max_examples <= 50
 EXAMPLES = max(1, min(settings().max_examples // 50, 60))
 
 
-_OF_BATCHES = ("batch_id", "sequence")
-"""A batch that is planned anew may take more, or less, than one that was not."""
-
-
-def undisturbed(root: str) -> Way:
-    """Nothing happens to the stages."""
-    return Way(Played(root))
-
-
 def dying(root: str) -> Way:
     """Stages die in the middle of batches, and do them again."""
-    return Way(Played(root), dies=True, but=_OF_BATCHES, less=(PUBLICATIONS,))
+    return Way(Played(root), dies=True, but=OF_BATCHES, less=(PUBLICATIONS,))
 
 
 def begun_anew(root: str) -> Way:
     """All stages begin anew before each step: what they know is in the tables."""
-    return Way(Played(root), before=Played.restart_all, but=_OF_BATCHES, less=(PUBLICATIONS,))
+    return Way(Played(root), before=Played.restart_all, but=OF_BATCHES, less=(PUBLICATIONS,))
 
 
 def forgetful(root: str) -> Way:
@@ -65,7 +56,7 @@ def rebuilt(stage: str, root: str) -> Way:
         rebuild(stages.warehouse, stage, Options(VirtualClock(), SETTINGS), whole=True)
         stages.restart(stage)
 
-    return Way(Played(root), before=before, but=_OF_BATCHES, less=(SEGMENTS, PUBLICATIONS, REDELIVERY), rebuilt=True)
+    return Way(Played(root), before=before, but=OF_BATCHES, less=(SEGMENTS, PUBLICATIONS, REDELIVERY), rebuilt=True)
 
 
 @settings(max_examples=EXAMPLES, phases=_PHASES, derandomize=IS_SHORT)

@@ -19,17 +19,11 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.service.rebuild import rebuild
 from schemas import PUBLICATIONS, REDELIVERY, SEGMENTS
 from tests.support.drawnscripts import POLICIES, STEADY, Script, scripts
-from tests.support.playedscripts import SETTINGS, DistantWarehouse, Played, Way, play
+from tests.support.playedscripts import OF_BATCHES, SETTINGS, DistantWarehouse, Played, Way, play, undisturbed
 from tests.support.spark import session
 
 COUNT = int(os.environ.get("DELAYLINE_WORLDS", "25"))
 _BY_SPARK = replace(SETTINGS, driver_rows=0)
-_OF_BATCHES = ("batch_id", "sequence")
-
-
-def here(root: str) -> Way:
-    """All is done in this process."""
-    return Way(Played(root))
 
 
 def by_spark(root: str) -> Way:
@@ -45,7 +39,7 @@ def from_afar(root: str) -> Way:
 def changing(root: str) -> Way:
     """Who dies goes on by Spark, and who dies there in this process."""
     stages = Played(root, Warehouse(root, session()), others=_BY_SPARK)
-    return Way(stages, dies=True, but=_OF_BATCHES, less=(PUBLICATIONS,))
+    return Way(stages, dies=True, but=OF_BATCHES, less=(PUBLICATIONS,))
 
 
 def rebuilt(root: str) -> Way:
@@ -55,7 +49,7 @@ def rebuilt(root: str) -> Way:
         rebuild(Warehouse(root, session()), SCHEDULE, Options(VirtualClock(), SETTINGS))
         stages.restart(SCHEDULE)
 
-    return Way(Played(root), before=before, but=_OF_BATCHES, less=(SEGMENTS, REDELIVERY, PUBLICATIONS), rebuilt=True)
+    return Way(Played(root), before=before, but=OF_BATCHES, less=(SEGMENTS, REDELIVERY, PUBLICATIONS), rebuilt=True)
 
 
 @pytest.mark.parametrize("way", [by_spark, from_afar, changing, rebuilt])
@@ -66,6 +60,6 @@ def test_spark_makes_of_any_world_what_is_made_here(way: Callable[[str], Way]) -
     @settings(max_examples=COUNT, phases=[Phase.explicit, Phase.reuse, Phase.generate])
     @given(scripts(STEADY if steady else POLICIES, 3, 5, deaths=way is changing))
     def search(script: Script) -> None:
-        play(script, here, way)
+        play(script, undisturbed, way)
 
     search()

@@ -44,7 +44,7 @@ from tests.support.drawnscripts import DEATHS, KEYS, POLICIES, T0, TOPICS, Act, 
 from tests.support.maintained import sharply
 from tests.support.stages import Stages
 from tests.support.stream import Killed, at
-from tests.support.toldtables import all_told, of_present_lives
+from tests.support.tabletexts import of_present_lives, row_texts
 
 SETTINGS = Settings(horizon_ms=20_000, entries_per_ledger=8, rows_per_task=16)
 """Some messages are parked, ledgers are many, and of what is held a batch takes four."""
@@ -83,15 +83,15 @@ class Played(Stages):
 
     @property
     def has_dispatch(self) -> bool:
-        """As there."""
+        """Whether there is something for a batch of dispatch, which is not away."""
         return DISPATCH not in self.away and super().has_dispatch
 
     def ingest(self, *rows: dict[str, Any]) -> bool:
-        """As there. Who dies goes on before others do."""
+        """Take a batch of ingest; if it dies in it, it goes on before other stages do."""
         return super().ingest(*rows) or self._goes_on(self.ingest)
 
     def dispatch(self) -> bool:
-        """The same."""
+        """Take a batch of dispatch; if it dies in it, it goes on before other stages do."""
         return super().dispatch() or self._goes_on(self.dispatch)
 
     def _goes_on(self, again: Callable[[], bool]) -> bool:
@@ -99,7 +99,7 @@ class Played(Stages):
         return again()
 
     def settle_once(self) -> bool:
-        """The same."""
+        """Take a batch of settle, which is not away, when there is anything for one; if it dies, it begins anew."""
         try:
             return SETTLE not in self.away and super().settle_once()
         except Killed:
@@ -122,7 +122,7 @@ class Distant(Files):
     """A store that Spark alone reads, for all who ask; notes are read and written here all the same."""
 
     def readable(self, path: str) -> str | None:  # noqa: ARG002 - as there
-        """Nothing is."""
+        """No path can be read here."""
         return None
 
 
@@ -132,7 +132,7 @@ class DistantWarehouse(Warehouse):
 
     @property
     def files(self) -> Files:
-        """As there."""
+        """A store of which this process reads nothing."""
         return Distant()
 
 
@@ -283,6 +283,15 @@ class Way:
         self.stages.work()
 
 
+OF_BATCHES = ("batch_id", "sequence")
+"""Columns that differ where a batch is planned anew: it may take more, or less, than the one before."""
+
+
+def undisturbed(root: str) -> Way:
+    """All is done in this process, and nothing happens to the stages."""
+    return Way(Played(root))
+
+
 @contextmanager
 def begun(script: Script, *makers: Callable[[str], Way]) -> Iterator[list[Way]]:
     """Ways on which nothing of a script is done yet."""
@@ -319,7 +328,7 @@ def compare(ways: Sequence[Way], when: str) -> None:
         AssertionError: they do not; it names rows that one has and the other has not.
     """
     for way in ways[1:]:
-        both = [(each.root, all_told(each.root, way.but, way.less)) for each in (ways[0], way)]
+        both = [(each.root, row_texts(each.root, way.but, way.less)) for each in (ways[0], way)]
         wanted, found = (of_present_lives(*each) if way.rebuilt else each[1] for each in both)
         other = {
             name: {"lacks": sorted(wanted[name] - found[name]), "has": sorted(found[name] - wanted[name])}

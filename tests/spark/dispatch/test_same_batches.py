@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pipeline.config.stages import INGEST
 from pipeline.delta.warehouse import Warehouse
 from tests.support.drawnscripts import POLICIES, Act, Line, Script, scripts
-from tests.support.playedscripts import SETTINGS, Played, Way, play
+from tests.support.playedscripts import SETTINGS, Played, Way, play, undisturbed
 
 _ROW = {"topic": "plain", "message_key": "a", "properties": None, "deliver_after_ms": 500, "payload": b"x"}
 LATE = Script(
@@ -32,11 +32,6 @@ LATE = Script(
 """What is cancelled was released four seconds before dispatch left it out: it counts as left out from then on."""
 
 
-def here(root: str) -> Way:
-    """All is done in this process."""
-    return Way(Played(root))
-
-
 def by_spark(spark: SparkSession, root: str) -> Way:
     """Dispatch does its batches by Spark, however small they are."""
     stages = Played(root, Warehouse(root, spark), replace(SETTINGS, driver_rows=0))
@@ -51,6 +46,6 @@ def test_spark_makes_of_a_batch_what_the_driver_does(spark: SparkSession) -> Non
     @example(LATE)
     @given(scripts(POLICIES, 2, 3))
     def search(script: Script) -> None:
-        play(script, here, partial(by_spark, spark))
+        play(script, undisturbed, partial(by_spark, spark))
 
     search()

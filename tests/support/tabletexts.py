@@ -45,16 +45,16 @@ _CLOCKS = ("committed_at", "job_started_at")
 """What the wall clock says."""
 _WHO = ("topic", "subscription", "life")
 _WITHDRAWN = f"condition={Condition.WITHDRAWN!r}"
-Told = dict[str, Counter[tuple[str, ...]]]
+RowTexts = dict[str, Counter[tuple[str, ...]]]
 """The rows of each table as texts; a run is a row for each position."""
 
 
-def all_told(root: str, but: Collection[str] = (), less: Collection[Table] = ()) -> Told:
+def row_texts(root: str, but: Collection[str] = (), less: Collection[Table] = ()) -> RowTexts:
     """What the tables of a warehouse say, but for some columns and some tables."""
-    return {table.name: told(root, table, but) for table in COMPARED if table not in less}
+    return {table.name: texts_of(root, table, but) for table in COMPARED if table not in less}
 
 
-def of_present_lives(root: str, said: Told) -> Told:
+def of_present_lives(root: str, texts: RowTexts) -> RowTexts:
     """Less what is said of lives that are over, and of rounds that will not come."""
     present = {
         frozenset({f"topic={topic!r}", f"subscription={name!r}", f"life={life.number}"})
@@ -65,10 +65,10 @@ def of_present_lives(root: str, said: Told) -> Told:
         who = frozenset(each for each in row if each.startswith(("topic=", "subscription=", "life=")))
         return _WITHDRAWN not in row and (len(who) < len(_WHO) or who in present)
 
-    return {table: Counter({row: n for row, n in rows.items() if counts(row)}) for table, rows in said.items()}
+    return {table: Counter({row: n for row, n in rows.items() if counts(row)}) for table, rows in texts.items()}
 
 
-def told(root: str, table: Table, but: Collection[str] = ()) -> Counter[tuple[str, ...]]:
+def texts_of(root: str, table: Table, but: Collection[str] = ()) -> Counter[tuple[str, ...]]:
     """The rows of a table as texts, less some columns."""
     opened = open_table(root, table).to_pyarrow_table()
     read = {SEGMENTS.name: _addressed, CURSORS.name: _open}.get(table.name, pa.Table.to_pylist)
