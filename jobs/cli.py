@@ -31,6 +31,7 @@ from pipeline.config.printed import printable
 from pipeline.config.sizing import DEFAULT_RATE
 from pipeline.config.version import VERSION
 from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.records import REPLACES
 
 
 class Start(StrEnum):
@@ -171,6 +172,10 @@ def send(  # noqa: PLR0913 - a parameter is an option
     deliver_after: Annotated[
         int | None, options.duration("--deliver-after", "Not before so long after it is sent")
     ] = None,
+    replaces: Annotated[
+        str | None,
+        typer.Option("--replaces", metavar="KEY", help="Nothing comes that waits with this key; it is the key."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Send messages: the argument, or each --file as a whole, or each line of stdin as it comes."""
@@ -179,6 +184,10 @@ def send(  # noqa: PLR0913 - a parameter is an option
     if deliver_at is not None and deliver_after is not None:
         raise typer.BadParameter("--deliver-at and --deliver-after exclude each other")
     properties = options.checked(lambda _: pairs(property_ or []))("")
+    if replaces is not None:
+        if key not in (None, replaces):
+            raise typer.BadParameter("--key and --replaces name two keys")
+        key, properties = replaces, {**properties, REPLACES: replaces}
     from jobs.commands import send as command
     from jobs.commands.lines import Lines
     from jobs.commands.names import heard_by

@@ -75,11 +75,6 @@ class _Sorted:
         return cls(order, np.cumsum(group), starts)
 
     @property
-    def has_next(self) -> Flags:
-        """Which have one with the same key behind them."""
-        return np.append(self.group[1:] == self.group[:-1], [False])[: len(self.group)]
-
-    @property
     def is_first(self) -> Flags:
         """Which are the first ones with their keys."""
         flags = np.zeros(len(self.order), np.bool_)
@@ -186,10 +181,10 @@ class Replaced:
     """What arrivals replace.
 
     Attributes:
-        by: for each message of `Held` the number of the arrival that replaces it.
+        by: for each message of `Held` the number of the arrival that replaces it; `NONE`: it goes on waiting.
         arrivals: the numbers of the arrivals that are replaced.
         by_arrivals: for each of these the number of the arrival that replaces it.
-        newest: the numbers of the arrivals behind which none of the same key came.
+        newest: the numbers of the arrivals that none behind them replaces.
     """
 
     by: IntArray
@@ -198,16 +193,25 @@ class Replaced:
     newest: IntArray
 
 
-def replaced(keys: KeyHashes, due: IntArray, held: Held, now: int) -> Replaced:
-    """What arrivals replace: each the message of its key before it, if that waits, and the first one all that waited.
+def replaced(keys: KeyHashes, due: IntArray, held: Held, now: int, asks: Flags | None = None) -> Replaced:
+    """What arrivals replace: each all messages of its key before it that wait and that nobody has replaced before.
 
     Args:
         keys: of the arrivals.
         due: when they are due, ms UTC.
         held: what waits with these keys.
         now: what is due by then waits for nothing, ms UTC.
+        asks: which arrivals replace others; None: all of them. The others wait, and may be replaced.
     """
     sort = _Sorted.of(keys)
-    by = sort.order[sort.starts[sort.groups_of(held.numbers)]]
-    gone = np.flatnonzero(sort.has_next & (due[sort.order] > now))
-    return Replaced(by, sort.order[gone], sort.order[gone + 1], sort.order[~sort.has_next])
+    count = len(keys)
+    ranks = np.arange(count) if asks is None else np.where(asks[sort.order], np.arange(count), count)
+    # For each rank the next one, itself included, that replaces; behind the last one there is none.
+    coming = np.append(np.minimum.accumulate(ranks[::-1])[::-1], count)
+    ends = np.append(sort.starts[1:], count)
+    first = coming[sort.starts[sort.groups_of(held.numbers)]]
+    by = np.where(first < ends[sort.groups_of(held.numbers)], np.append(sort.order, NONE)[first], NONE)
+    after = coming[1:]
+    has_next = after < ends[sort.group]
+    gone = np.flatnonzero(has_next & (due[sort.order] > now))
+    return Replaced(by, sort.order[gone], sort.order[after[gone]], sort.order[~has_next])

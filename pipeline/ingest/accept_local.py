@@ -1,7 +1,7 @@
 """A batch of ingest in this process, by whole arrays: no job is planned or started. `core.rules` has the rules."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, groupby
 from operator import itemgetter
@@ -34,7 +34,7 @@ from pipeline.ingest.core.uniqueness import (
     Decide,
     EndedBatch,
     UniqueBatch,
-    key_name,
+    asking,
     key_names,
     unique_rows,
 )
@@ -43,6 +43,7 @@ from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.storage.gather import Gathered, Texts, cuts
 from pipeline.storage.parquet import row_groups, size_of
 from pipeline.storage.texts import refused_texts
+from pipeline.subscriptions.records import REPLACES
 from schemas import INBOX, MESSAGES, OLDER
 from state.units import us
 
@@ -98,6 +99,9 @@ class LocalBatch:
     @classmethod
     def of(cls, inbox: Gathered, terms: Terms, decide: Decide | None = None) -> "LocalBatch":
         """Look at rows of the inbox, in the order in which they arrived; `decide` is asked where keys may meet."""
+        if decide is not None:
+            asked = asking(_replacing(inbox), terms.topics)
+            terms = replace(terms, topics=terms.topics.with_replacing(asked)) if asked else terms
         rows = numbered(inbox, terms)
         classified = classify(rows, terms)
         unique = NO_KEYS if decide is None else _unique(classified, inbox.texts, terms, decide)
@@ -178,18 +182,29 @@ def numbered(inbox: Gathered, terms: Terms) -> pa.Table:
 
 def _unique(classified: pa.Table, texts: Texts, terms: Terms, decide: Decide) -> UniqueBatch:
     """What becomes of rows that nothing else refuses, where keys may meet."""
+    if not terms.topics.unique:
+        return NO_KEYS
     rows = classified.filter(pc.is_null(classified.column("reason"))).select(ASKED)
     topics = unique_rows(rows, terms.topics)
     if not topics:
         return NO_KEYS
     numbers = longs(rows, ROW)
     for name in key_names(terms.topics):
-        own = [here for topic, here in topics.items() if key_name(terms.topics, topic) == name]
+        own = [here for topic, here in topics.items() if name in terms.topics.unique[topic].names]
         here = np.sort(np.concatenate([np.empty(0, np.int64), *own]))
         found = texts.values(numbers[here], name) if name else texts.keys(numbers[here])
         found = unique_keys(found, partial(texts.values, numbers[here]))
         rows = rows.append_column(KEY + name, _placed(found, here, rows.num_rows))
-    return decide(rows, topics)
+    return decide(rows, topics, terms.topics)
+
+
+def _replacing(inbox: Gathered) -> set[str]:
+    """The topics of messages that ask to replace others."""
+    asks = inbox.texts.values(np.arange(inbox.rows.num_rows), REPLACES).is_valid()
+    if not pc.any(asks).as_py():
+        return set()
+    names = inbox.rows.column("topic").cast(pa.binary()).filter(asks).unique().drop_null()
+    return {name.decode(errors="surrogateescape") for name in names.to_pylist()}
 
 
 def _placed(values: pa.ChunkedArray, places: IntArray, count: int) -> pa.ChunkedArray:

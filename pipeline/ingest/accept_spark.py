@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import accumulate
 from operator import and_, or_
@@ -23,13 +23,23 @@ from pipeline.config.session import kept
 from pipeline.config.settings import Settings
 from pipeline.delta.reading.arrival import ARRIVAL, numbered_by_arrival
 from pipeline.delta.writing.numbering import NUMBER, in_order
-from pipeline.ingest.core.rules import BOUND, DUPLICATE, LATEST, MESSAGE, ROW, UNKNOWN_ZONE, ZONE, verdicts
+from pipeline.ingest.core.rules import BOUND, DUPLICATE, LATEST, MESSAGE, REPLACING, ROW, UNKNOWN_ZONE, ZONE, verdicts
 from pipeline.ingest.core.terms import Counts, Terms
-from pipeline.ingest.core.uniqueness import KEY, NO_KEYS, Decide, EndedBatch, UniqueBatch, key_names, unique_rows
+from pipeline.ingest.core.uniqueness import (
+    KEY,
+    NO_KEYS,
+    Decide,
+    EndedBatch,
+    UniqueBatch,
+    asking,
+    key_names,
+    unique_rows,
+)
 from pipeline.ingest.keyless import KEYLESS
 from pipeline.ingest.texts import refused_texts, short_topics, wrong_text
 from pipeline.storage.arrays import longs, ordered, ranks
 from pipeline.storage.texts import PAYLOAD_BYTES, WRONG_TEXT
+from pipeline.subscriptions.records import REPLACES
 from pipeline.subscriptions.windows import ZONE_BYTES
 from schemas import MESSAGES, OLDER
 
@@ -47,7 +57,7 @@ _OF_KEYS = {BOUND: "bigint", LATEST: "bigint", DUPLICATE: "boolean"}
 """What was decided of rows whose keys may meet; NULL for others."""
 _FEW_TOPICS = 16
 """Of so many topics one is looked for in a batch."""
-_ANSWERED = {"reason": "string", "due_ms": "bigint", UNKNOWN_ZONE: "boolean"}
+_ANSWERED = {"reason": "string", "due_ms": "bigint", UNKNOWN_ZONE: "boolean", REPLACING: "boolean"}
 _ANSWERED |= dict.fromkeys(_TIMES, "timestamp") | {"parked": "boolean"}
 
 
@@ -81,9 +91,16 @@ class SparkBatch:
             made = _made(classified.sparkSession, unique)
             classified = classify(classified.drop(_VERDICT, "reason", "due_ms").join(made, ROW, "left"), terms)
         number = [ROW] if unique.parts else []
-        small = classified.select(*ORDER, *number, "reason", f"{_VERDICT}.parked", f"{_VERDICT}.{UNKNOWN_ZONE}")
+        said = [f"{_VERDICT}.{name}" for name in ("parked", UNKNOWN_ZONE, REPLACING)]
+        small = classified.select(*ORDER, *number, "reason", *said)
         with kept(small):
-            yield cls(terms, classified, small, _count(small, terms), unique)
+            counts, names = _count(small, terms)
+            more = asking(names, terms.topics) if decide is not None else set()
+            if not more:
+                yield cls(terms, classified, small, counts, unique)
+        if more:
+            with cls.of(inbox, replace(terms, topics=terms.topics.with_replacing(more)), decide) as batch:
+                yield batch
 
     def messages(self, settings: Settings) -> DataFrame:
         """Rows of `messages`: dense in the order of `ORDER`."""
@@ -151,7 +168,7 @@ def _is_numbered(rows: DataFrame, terms: Terms) -> bool:
 
 
 def _unique_topics(terms: Terms) -> set[str]:
-    return {topic for topic, each in terms.topics.policies.items() if each.uniqueness is not None}
+    return set(terms.topics.unique)
 
 
 def _is_of(topics: Iterable[str]) -> Column:
@@ -179,7 +196,7 @@ def _unique(classified: DataFrame, terms: Terms, decide: Decide) -> UniqueBatch:
     found = rows.select("topic", ROW, "due_ms", *(each.alias(name) for name, each in columns.items())).toArrow()
     found = found.sort_by(ROW)
     topics = unique_rows(found, terms.topics)
-    return decide(found, topics) if topics else NO_KEYS
+    return decide(found, topics, terms.topics) if topics else NO_KEYS
 
 
 def _made(session: SparkSession, unique: UniqueBatch) -> DataFrame:
@@ -200,6 +217,8 @@ def _verdict(terms: Terms, row: Column, of_keys: Sequence[str] = ()) -> Column:
     asked = {name: (F.col(name), kind) for name, kind in _ASKED.items()}
     asked[PAYLOAD_BYTES] = F.octet_length("payload").cast("bigint"), "bigint"
     asked[WRONG_TEXT] = wrong_text(), "string"
+    # Given back as it is: so properties need not wait beside the rows of which Python is asked.
+    asked[REPLACING] = F.element_at("properties", F.lit(REPLACES)).isNotNull(), "boolean"
     windows = terms.topics.windows
     if windows:
         asked[ROW] = row, "bigint"
@@ -216,15 +235,19 @@ def _verdict(terms: Terms, row: Column, of_keys: Sequence[str] = ()) -> Column:
     return arrow_column(of_rows, list(asked.values()), _ANSWERED)
 
 
-def _count(small: DataFrame, terms: Terms) -> Counts:
-    """One job that materialises the batch and tells what is in it; another one if something is rejected."""
+def _count(small: DataFrame, terms: Terms) -> tuple[Counts, list[str]]:
+    """One job that materialises the batch and tells what is in it; another one if something is rejected.
+
+    Also the topics of which accepted messages ask to replace others.
+    """
     accepted = F.col("reason").isNull()
     segment = F.when(accepted & F.col("parked"), F.floor(F.col("due_ms") / F.lit(terms.segment_ms)))
     express = F.count_if(accepted & (F.col("due_ms") < terms.express))
     sums = F.count_if(accepted), F.count_if(~accepted), F.collect_set(segment), express
-    row = small.agg(*sums, F.count_if(accepted & F.col(UNKNOWN_ZONE))).collect()[0]
+    names = F.collect_set(F.when(accepted & F.col(REPLACING), F.col("topic")))
+    row = small.agg(*sums, F.count_if(accepted & F.col(UNKNOWN_ZONE)), names).collect()[0]
     reasons = small.where(~accepted).groupBy("reason").count().collect() if row[1] else []
-    return Counts(row[0], {each[0]: each[1] for each in reasons}, frozenset(row[2]), row[3], row[4])
+    return Counts(row[0], {each[0]: each[1] for each in reasons}, frozenset(row[2]), row[3], row[4]), row[5]
 
 
 def message_rows(numbered: DataFrame, terms: Terms) -> DataFrame:

@@ -176,12 +176,13 @@ class Ingest:
         registered = Registered() if idle else self._registry.at(plan.registry)
         ticks = self._listening.ticks(plan, registered.topics, self._memory)
         topics = self._days.followed(registered.topics, plan.calendars)
+        topics = topics if idle else self._unique.followed(topics, plan.now)
         terms = plan.terms(topics, ticks, self._segment_ms, self._settings.entries_per_ledger, number)
         if idle:
             # A tick alone: there may be something to load.
             yield LocalBatch.of(NO_ROWS, terms)
             return
-        decide = self._unique.decide(plan, registered.topics, lambda: self._recall(plan).lives)
+        decide = self._unique.decide(plan, lambda: self._recall(plan).lives)
         new = [self._changes.inserted(each) for each in changes if each.version in plan.merged]
         inbox = self._inbox_here(start, end, changes, plan.left, merged=bool(new), checked=checked)
         if inbox is not None:
@@ -372,9 +373,8 @@ class Ingest:
         merged = tuple(each.version for each in changes if each.version < end.version and self._changes.separates(each))
         plan = Plan(now, limits, memory.loaded, until, ledger, ledger, seen, registry, *span, merged)
         topics = self._registry.at(registry).topics
-        taken = self._unique.taken(now, topics) if span[0] != span[1] else 0
         plan = replace(plan, entries=self._settings.entries_per_ledger, rules=RULES, marker=memory.marker)
-        plan = replace(plan, calendars=self._days.version(topics), taken=taken)
+        plan = replace(plan, calendars=self._days.version(topics))
         if span[0] == span[1] or seen != registry or not self._settings.express_ms:
             # Who has just come is known to dispatch by a marker of this batch: it has to come first.
             return plan

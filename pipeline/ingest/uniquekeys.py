@@ -19,14 +19,14 @@ from pyroaring import BitMap
 
 from pipeline.config.options import Options
 from pipeline.config.routes import NotInDriver
-from pipeline.config.settings import LiveClock
+from pipeline.config.settings import MINUTE_MS, LiveClock
 from pipeline.config.stages import SCHEDULE
 from pipeline.config.zones import check_rules
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.reading.messages import Bounds, MessageLog, messages
 from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.commandedtimes import CommandedTimes
-from pipeline.ingest.core.uniqueness import Decide, EndedBatch, UniqueBatch, UniqueTopic, Until
+from pipeline.ingest.core.uniqueness import KEY, Decide, EndedBatch, UniqueBatch, UniqueTopic, Until, keys_in
 from pipeline.ingest.keyless import unique_keys
 from pipeline.ingest.plan import Plan
 from pipeline.storage.arrays import IntArray, arrow_schema, grouped, longs
@@ -34,8 +34,9 @@ from pipeline.storage.gather import first_items
 from pipeline.storage.texts import with_texts
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.lines import NO_POLICIES, Topics
+from pipeline.subscriptions.records import REPLACES
 from pipeline.subscriptions.replacedlog import ReplacedLog
-from pipeline.subscriptions.uniqueness import Uniqueness
+from pipeline.subscriptions.uniqueness import ON_REQUEST, Uniqueness
 from schemas import MESSAGES
 from state.buckets import MAX_TIME
 from state.keys import NOBODY, KeyHashes, Waiting, WaitingKeys, places_of, positions_of
@@ -44,6 +45,8 @@ from state.unique import Mode
 from state.units import EPOCH, Ms
 
 _SALT_BYTES = 16
+_ASKED_MS = 60 * MINUTE_MS
+"""So long after a message that asked to replace others what waits on its topic stays known."""
 _READ = ("topic", "ledger_id", "entry_id", "due_time", "publish_time", "latest_due")
 
 
@@ -60,14 +63,14 @@ class UniqueKeys:
         self._log, self._replaced, self._times = log, ReplacedLog(warehouse), CommandedTimes(warehouse)
         self._salt, self._topics = token_bytes(_SALT_BYTES), NO_POLICIES
         self._known: dict[str, tuple[Uniqueness, WaitingKeys]] = {}
+        self._asked: dict[str, Ms] = {}
+        self._followed = NO_POLICIES, NO_POLICIES
 
-    def taken(self, now: Ms, topics: Topics) -> int:
-        """What is due by then may be with dispatch, ms UTC; 0: no topic has the policy, and nobody asks.
+    def taken(self, now: Ms) -> int:
+        """What is due by then may be with dispatch, ms UTC.
 
         While a batch is at work the schedule may take its next step.
         """
-        if not topics.has_unique:
-            return 0
         ahead = EPOCH if self._schedule is None else self._schedule.instant
         return max(now + self._express_ms, ahead + self._step_ms)
 
@@ -78,44 +81,62 @@ class UniqueKeys:
         else:
             ended.take_in()
 
-    def decide(self, plan: Plan, topics: Topics, lives: Callable[[], Mapping[Name, Incarnation]]) -> Decide | None:
-        """What says what becomes of the rows of a batch; None: no topic has the policy.
+    def followed(self, topics: Topics, now: Ms) -> Topics:
+        """Policies of topics, with those on which messages asked to replace others not long before an instant (ms UTC).
+
+        What waits there stays known so long.
+        """
+        if topics is not self._topics:
+            same = {name for name, (rule, _) in self._known.items() if topics.unique.get(name, ON_REQUEST) == rule}
+            self._known = {name: each for name, each in self._known.items() if name in same}
+            self._topics = topics
+        for name, last in list(self._asked.items()):
+            if last + _ASKED_MS < now or name not in self._known:
+                del self._asked[name]
+                self._known.pop(name, None)
+        if self._followed[0] is not topics or self._followed[1].replacing != self._asked.keys():
+            self._followed = topics, topics.with_replacing(self._asked)
+        return self._followed[1]
+
+    def decide(self, plan: Plan, lives: Callable[[], Mapping[Name, Incarnation]]) -> Decide:
+        """What says what becomes of the rows of a batch.
 
         Args:
             plan: of the batch; it names the rows that are refused when that was decided before.
-            topics: the policies of topics.
             lives: gives those of subscriptions, as ingest knows them.
         """
-        if topics is not self._topics:
-            rules = ((name, topics.policies[name].uniqueness) for name in self._known if name in topics.policies)
-            same = {name for name, rule in rules if rule == self._known[name][0]}
-            self._known = {name: each for name, each in self._known.items() if name in same}
-            self._topics = topics
-        return partial(self._decided, plan, lives()) if topics.has_unique else None
+        return partial(self._decided, plan, lives)
 
     def _decided(
-        self, plan: Plan, lives: Mapping[Name, Incarnation], rows: pa.Table, by_topic: Mapping[str, IntArray]
+        self,
+        plan: Plan,
+        lives: Callable[[], Mapping[Name, Incarnation]],
+        rows: pa.Table,
+        by_topic: Mapping[str, IntArray],
+        topics: Topics,
     ) -> UniqueBatch:
         if not by_topic.keys() <= self._known.keys():
-            self._load(plan)
-        until = Until(plan.now, max(plan.now, plan.taken), self._salt, commanded_of(plan.commanded))
-        topics = [(self._topic(name, lives), numbers) for name, numbers in by_topic.items()]
-        return UniqueBatch.of(rows, topics, until, refused_of(plan.refused))
+            self._load(plan, topics)
+        for name, numbers in by_topic.items():
+            # Whose rows are known is followed: each further batch has to be taken in.
+            if topics.unique[name].asked and (name not in self._asked or _some_ask(rows, numbers)):
+                self._asked[name] = plan.now
+        taken = self.taken(plan.now) if plan.refused is None else plan.taken
+        until = Until(plan.now, max(plan.now, taken), self._salt, commanded_of(plan.commanded))
+        found = [(self._topic(name, topics, lives()), numbers) for name, numbers in by_topic.items()]
+        return UniqueBatch.of(rows, found, until, refused_of(plan.refused))
 
-    def _topic(self, name: str, lives: Mapping[Name, Incarnation]) -> UniqueTopic:
+    def _topic(self, name: str, topics: Topics, lives: Mapping[Name, Incarnation]) -> UniqueTopic:
         rule, waiting = self._known[name]
 
         def last_due(messages: Waiting) -> IntArray:
-            return self._times.last_due(
-                lives, lambda topic: self._topics.owner(topic) == name, messages.places, messages.due
-            )
+            return self._times.last_due(lives, lambda topic: topics.owner(topic) == name, messages.places, messages.due)
 
         return UniqueTopic(name, rule, waiting, last_due)
 
-    def _load(self, plan: Plan) -> None:
+    def _load(self, plan: Plan, topics: Topics) -> None:
         """Find what waits on topics that are not known yet, by one look at what waits at all."""
-        rules = {name: each.uniqueness for name, each in self._topics.policies.items()}
-        new = {name: rule for name, rule in rules.items() if rule is not None and name not in self._known}
+        new = {name: rule for name, rule in topics.unique.items() if name not in self._known}
         if not plan.first_ledger:
             found = {name: WaitingKeys(bounded=rule.mode == Mode.EXTEND) for name, rule in new.items()}
         else:
@@ -153,11 +174,18 @@ class UniqueKeys:
         yield with_texts(rows.cast(pa.schema([schema.field(name) for name in columns])))
 
 
+def _some_ask(rows: pa.Table, numbers: IntArray) -> bool:
+    """Whether some of these rows, by their numbers, ask to replace others."""
+    asked = rows.column(KEY + REPLACES).take(pa.array(numbers))
+    return bool(asked.null_count < len(asked))
+
+
 def with_decided(plan: Plan, batch: UniqueBatch) -> Plan:
     """A plan with what is decided of its rows, so that a repetition decides the same, whatever commands say by then."""
     if not batch.parts:
         return plan
-    return replace(plan, refused=refused_text(batch.refused), commanded=commanded_note(batch.commanded))
+    commanded = commanded_note(batch.commanded)
+    return replace(plan, taken=batch.taken, refused=refused_text(batch.refused), commanded=commanded)
 
 
 def check_again(plan: Plan, batch: UniqueBatch, topics: Topics) -> None:
@@ -199,7 +227,7 @@ def commanded_of(note: Iterable[tuple[int, str]] | None) -> IntArray | None:
 
 def _columns(rules: Mapping[str, Uniqueness]) -> list[str]:
     """The columns of `messages` that say what waits, and by what it is told apart; a property says what recurs."""
-    by = {"message_key" for rule in rules.values() if rule.property is None}
+    by = {"message_key" for rule in rules.values() if "" in rule.names}
     return [*_READ, *by, "properties"]
 
 
@@ -215,8 +243,8 @@ def _messages(rows: pa.Table, rule: Uniqueness, salt: bytes) -> Waiting:
     def property_of(name: str) -> pa.ChunkedArray:
         return pa.chunked_array([first_items(each, name) for each in rows.column("properties").chunks], pa.binary())
 
-    found = rows.column("message_key").cast(pa.binary()) if rule.property is None else property_of(rule.property)
-    keys = unique_keys(found, property_of)
+    found = {n: property_of(n) if n else rows.column("message_key").cast(pa.binary()) for n in rule.names}
+    keys = unique_keys(keys_in(found, rule)[0], property_of)
     rows, keys = rows.filter(keys.is_valid()), keys.drop_null()
     due, latest = longs(rows, "due_time") // 1_000, np.full(rows.num_rows, MAX_TIME)
     if rule.mode == Mode.EXTEND:

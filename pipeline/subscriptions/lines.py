@@ -21,6 +21,7 @@ from pipeline.subscriptions.incarnations import Name, Sought, Subscription
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.topicnames import topic_of
 from pipeline.subscriptions.topicpolicies import TopicPolicies
+from pipeline.subscriptions.uniqueness import ON_REQUEST, Uniqueness
 from pipeline.subscriptions.windows import OpenHours, TopicWindow
 from state import SubscriptionType
 from state.buckets import MAX_TICK
@@ -156,11 +157,13 @@ class Topics:
         policies: by topic; a partition without any of its own has those of its topic.
         wrong: topics one of whose policies cannot be followed, and why; the others count, as those of subscriptions do.
         unclear: the texts of the registry of these topics.
+        replacing: topics without the policy `unique` on which messages ask to replace others.
     """
 
     policies: Mapping[str, TopicPolicies] = field(default_factory=dict)
     wrong: Mapping[str, str] = field(default_factory=dict)
     unclear: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    replacing: frozenset[str] = frozenset()
 
     @classmethod
     def of_rows(cls, rows: Iterable[tuple[str, Mapping[str, Any] | Iterable[tuple[str, Any]] | None]]) -> Topics:
@@ -194,7 +197,12 @@ class Topics:
                     policies[topic] = each.closed_on(calendars.off(each.window_calendar))
                 except BadValue as error:
                     wrong[topic] = f"window_{error}"
-        return Topics(policies, wrong, self.unclear)
+        return replace(self, policies=policies, wrong=wrong)
+
+    def with_replacing(self, owners: Iterable[str]) -> Topics:
+        """The same where messages of some more topics ask to replace others; a topic with the policy follows that."""
+        more = self.replacing.union(owners)
+        return self if more == self.replacing else replace(self, replacing=more)
 
     @cached_property
     def windows(self) -> list[TopicWindow]:
@@ -202,14 +210,15 @@ class Topics:
         return [each.opening for each in self.policies.values() if each.opening is not None]
 
     @cached_property
-    def has_unique(self) -> bool:
-        """Whether a topic lets no two messages with one key wait."""
-        return any(each.unique is not None for each in self.policies.values())
+    def unique(self) -> dict[str, Uniqueness]:
+        """The topics on which messages may take the place of others, or are refused for them, and how."""
+        found = ((topic, each.uniqueness) for topic, each in self.policies.items())
+        return dict.fromkeys(self.replacing, ON_REQUEST) | {topic: rule for topic, rule in found if rule is not None}
 
     @property
     def are_unsure(self) -> bool:
         """Whether due times follow from more than rows and policies: zone rules, or what waits."""
-        return bool(self.windows) or self.has_unique
+        return bool(self.windows) or bool(self.unique)
 
     def owner(self, topic: str) -> str:
         """The topic whose policies a topic has: a partition without any of its own has those of its topic."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from pipeline.config.errors import BadValue
+from pipeline.subscriptions.records import REPLACES
 from state.unique import Mode
 
 BY_KEY, _PROPERTY = "key", "property:"
@@ -19,13 +20,21 @@ class Uniqueness:
 
     Attributes:
         mode: what.
-        property: the property that has the key; None: it is that of the message.
+        property_name: the property that has the key; None: it is that of the message.
         max_wait_ms: with `extend`, from the publication of the first message to the latest time; else 0.
+        asked: only messages that have the property replace others; what has none has the key of the message.
     """
 
     mode: Mode
-    property: str | None = None
+    property_name: str | None = None
     max_wait_ms: int = 0
+    asked: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The properties that may have the key, the first of them that a message has counts; empty: its own key."""
+        own = self.property_name or ""
+        return (own, "") if self.asked else (own,)
 
     @classmethod
     def of_values(cls, mode: str, by: str, max_wait_ms: int | None) -> Self:
@@ -43,3 +52,7 @@ class Uniqueness:
             allowed = "a topic with unique = extend" if max_wait_ms is not None else "a duration, with unique = extend"
             raise BadValue("unique_max_wait_ms", max_wait_ms, allowed)
         return cls(Mode(mode), name, max_wait_ms or 0)
+
+
+ON_REQUEST = Uniqueness(Mode.REPLACE, REPLACES, asked=True)
+"""Of a topic without the policy, as long as messages ask to replace others."""

@@ -19,12 +19,18 @@ LONGEST, OPEN = 20, 40
 
 @dataclass
 class Message:
-    """A message as the model knows it; `zone`: of the recipient, whose window is open each third span of `OPEN`."""
+    """A message as the model knows it.
+
+    Attributes:
+        zone: of the recipient, whose window is open each third span of `OPEN`.
+        asks: whether it may replace others, where not all may.
+    """
 
     key: str
     published: int
     planned: int
     zone: int | None = None
+    asks: bool = True
     place: int = NONE
     latest: int = MAX_TIME
     due: int = 0
@@ -43,6 +49,7 @@ class Model:
     """What waits, in the order of arrival."""
 
     mode: Mode
+    asked: bool
     waiting: list[Message] = field(default_factory=list)
 
     def batch(self, rows: list[Message], now: int, taken: int) -> tuple[list[int], list[tuple[int, int]]]:
@@ -56,7 +63,7 @@ class Model:
                 else:
                     self.waiting.append(row)
                 continue
-            own = [each for each in own if each.due > taken]
+            own = [each for each in own if each.due > taken and (row.asks or not self.asked)]
             if self.mode == Mode.EXTEND:
                 begins = max(row.due, row.published + LONGEST)
                 # A window may have put off what waits behind the latest time of its chain.
@@ -85,6 +92,7 @@ class Known:
     """The same by whole arrays."""
 
     mode: Mode
+    asked: bool
     waiting: WaitingKeys
 
     def batch(self, rows: list[Message], now: int, taken: int) -> tuple[list[int], list[tuple[int, int]], list[int]]:
@@ -108,9 +116,11 @@ class Known:
                 held = replace(held, waiting=replace(held.waiting, latest=last_times(held.waiting, taken)))
                 latest, bound = latest_times(found, due, published, held, taken, LONGEST)
                 due = np.array([row.until(each) for row, each in zip(rows, bound.tolist(), strict=True)], np.int64)
-            change = replaced(found, due, held, taken)
-            gone, stays = held.waiting, change.newest
-            said = list(zip(gone.places.tolist(), change.by.tolist(), strict=True))
+            asks = np.array([row.asks for row in rows], np.bool_) if self.asked else None
+            change = replaced(found, due, held, taken, asks)
+            goes = change.by != NONE
+            gone, stays = held.waiting.take(goes), change.newest
+            said = list(zip(gone.places.tolist(), change.by[goes].tolist(), strict=True))
             said += zip(places[change.arrivals].tolist(), change.by_arrivals.tolist(), strict=True)
         new = Waiting(found.take(stays), places[stays], due[stays], latest[stays])
         self.waiting.change(gone, new, now)
@@ -119,21 +129,28 @@ class Known:
 
 
 zones = st.sampled_from((None, None, 0, 1, 2))
-sent = st.tuples(st.sampled_from("aaabc"), st.integers(0, 20), st.integers(0, 80), zones)
+sent = st.tuples(st.sampled_from("aaabc"), st.integers(0, 20), st.integers(0, 80), zones, st.booleans())
 batches = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10), st.lists(sent, max_size=12)), max_size=8)
 
 
-@given(mode=st.sampled_from(Mode), given_batches=batches)
+@given(rule=st.sampled_from([*((mode, False) for mode in Mode), (Mode.REPLACE, True)]), given_batches=batches)
 def test_the_arrays_decide_as_one_message_after_the_other(
-    mode: Mode, given_batches: list[tuple[int, int, list[tuple[str, int, int, int | None]]]]
+    rule: tuple[Mode, bool], given_batches: list[tuple[int, int, list[tuple[str, int, int, int | None, bool]]]]
 ) -> None:
-    """Batches with keys that meet within them and across them, at any pace of the clock, in the zones of recipients."""
-    model, known, now, count = Model(mode), Known(mode, WaitingKeys(bounded=mode == Mode.EXTEND)), 100, 0
+    """Batches with keys that meet within them and across them, at any pace of the clock, in the zones of recipients.
+
+    All messages replace others, or only those that ask for it.
+    """
+    (mode, _), now, count = rule, 100, 0
+    model, known = Model(*rule), Known(*rule, WaitingKeys(bounded=mode == Mode.EXTEND))
     taken = now
     for passed, ahead, messages in given_batches:
         now += passed
         taken = max(taken, now + ahead)
-        rows = [Message(key, now - age, max(now - age, now + delay - 20), zone) for key, age, delay, zone in messages]
+        rows = [
+            Message(key, now - age, max(now - age, now + delay - 20), zone, asks=asks)
+            for key, age, delay, zone, asks in messages
+        ]
         for row in rows:
             row.place, row.due = count, row.until(MAX_TIME)
             count += 1

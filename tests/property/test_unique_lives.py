@@ -26,6 +26,7 @@ from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.seeking import begin_anew
 from pipeline.config.settings import Settings
 from pipeline.delta.deltars import instant
+from pipeline.subscriptions.records import REPLACES
 from schemas import DELIVERIES, REJECTED_INGEST
 from state.unique import Mode
 from tests.support.consuming import acknowledging
@@ -52,6 +53,7 @@ Act = tuple[str, int, int]
 delays = st.just(0) | st.integers(5, 900) | st.integers(5_000, 9_000)
 keys = st.integers(0, len(KEYS) - 2)
 sends = st.tuples(st.just("send"), st.integers(0, len(KEYS) - 1), delays)
+asks = st.tuples(st.just("ask"), keys, delays)
 modes = st.tuples(st.just("mode"), st.integers(0, len(MODES) - 1), st.just(0))
 passes = st.tuples(st.just("pass"), st.integers(0, 400) | st.integers(2_000, 3_000), st.just(0))
 cancels = st.tuples(st.sampled_from(("cancel", "cancel for one")), keys, st.just(0))
@@ -60,7 +62,7 @@ deaths = st.tuples(st.just("death"), st.integers(0, len(DEATHS) - 1), st.integer
 late = st.tuples(st.just("death and cancel"), st.integers(0, len(DEATHS) - 1), keys)
 races = st.tuples(st.just("race"), keys, st.integers(1, 9_000))
 others = st.tuples(st.sampled_from(("restart", "undo", "join", "leave", "clear", "maintain")), st.just(0), st.just(0))
-acts = sends | sends | sends | modes | passes | passes | cancels | shifts | races | deaths | late | others
+acts = sends | sends | sends | asks | modes | passes | passes | cancels | shifts | races | deaths | late | others
 
 
 @dataclass
@@ -88,8 +90,8 @@ class Life:
         """Do one thing."""
         name, number, more = act
         match name:
-            case "send":
-                self.send(KEYS[number], more * SECOND)
+            case "send" | "ask":
+                self.send(KEYS[number], more * SECOND, asks=name == "ask")
             case "mode":
                 self.set(MODES[number])
             case "pass":
@@ -135,11 +137,12 @@ class Life:
             (row["batch_id"], row["sequence"]): (row["subscription"], row["payload"].decode()) for row in rows
         }
 
-    def send(self, key: str | None, after: int) -> None:
-        """A message is sent."""
+    def send(self, key: str | None, after: int, *, asks: bool = False) -> None:
+        """A message is sent, which may ask to replace others."""
         self.count += 1
-        self.keys.sent.append((str(self.count), key, after))
-        append({**message(str(self.count), after=after), "message_key": key})(self.world)
+        self.keys.sent.append((str(self.count), key, after, asks))
+        properties = [(REPLACES, key)] if asks else []
+        append({**message(str(self.count), after=after), "message_key": key, "properties": properties})(self.world)
 
     def set(self, mode: Mode | None) -> None:
         """The topic has another policy; what waits stays."""

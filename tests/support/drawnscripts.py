@@ -14,6 +14,7 @@ from hypothesis.strategies import SearchStrategy
 
 from pipeline.config.settings import MINUTE_MS, SECOND_MS
 from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.records import REPLACES
 from pipeline.subscriptions.topicpolicies import TopicPolicies
 from tests.support.changed_minds import OF_DISPATCH, OF_INGEST, OF_SETTLE
 
@@ -110,6 +111,7 @@ def rows(topics: SearchStrategy[str]) -> SearchStrategy[dict[str, Any]]:
             "tenant": st.sampled_from(TENANTS),
             "urgency": st.sampled_from(["1", "2", "-3", "x", ""]),
             "zone": st.sampled_from(["Europe/Rome", "Asia/Tokyo", "Mars/Olympus", ""]),
+            REPLACES: st.sampled_from(["a", "b", "1"]),
         },
     )
     return st.fixed_dictionaries(
@@ -142,7 +144,7 @@ def rounds(topics: SearchStrategy[str], *, deaths: bool) -> SearchStrategy[list[
     consumes = _numbered("ack", "nack", "nack", "nack", "ack and nack")
     commands = _numbered("cancel", "cancel for one", "shift", "reschedule", "release", "undo")
     changes = _numbered("pause", "resume", "join", "leave", "clear", "rewind", "pay", "maintain", "merge", "away")
-    others = consumes | commands | changes
+    others = consumes | commands | changes | _numbered("recur", "recur", "halt")
     others |= _act(st.just("die"), st.integers(0, len(DEATHS) - 1)) if deaths else others
     whole = st.tuples(sends, moments, st.lists(others, max_size=4), passes)
     return whole.map(lambda each: [each[0], each[1], *each[2], each[3]])

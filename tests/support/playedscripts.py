@@ -18,9 +18,10 @@ from deltalake import write_deltalake
 
 from pipeline.client.clock import turned
 from pipeline.client.commanding import commands
-from pipeline.client.exceptions import InvalidMessage, SubscriptionNotFound, Timeout
+from pipeline.client.exceptions import InvalidMessage, ScheduleNotFound, SubscriptionNotFound, Timeout
 from pipeline.client.message import MessageId
 from pipeline.client.subscribing.policysetting import set_policy
+from pipeline.client.subscribing.schedules import delete_schedule, pause_schedule, resume_schedule, set_schedule
 from pipeline.client.subscribing.seeking import begin_anew
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.errors import AlreadySubscribed, BadValue
@@ -49,7 +50,7 @@ from tests.support.tabletexts import of_present_lives, row_texts
 SETTINGS = Settings(horizon_ms=20_000, entries_per_ledger=8, rows_per_task=16)
 """Some messages are parked, ledgers are many, and of what is held a batch takes four."""
 _MERGED = (INBOX, DELIVERIES, PUBLICATIONS, REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SETTLE)
-_REFUSED = (AlreadySubscribed, BadValue, SubscriptionNotFound, InvalidMessage, Timeout)
+_REFUSED = (AlreadySubscribed, BadValue, SubscriptionNotFound, ScheduleNotFound, InvalidMessage, Timeout)
 _NAMED = ("topic", "subscription", "life", "ledger_id", "redelivery_count")
 
 
@@ -207,8 +208,28 @@ class Way:
                 self.operate(act)
             case "join" | "leave" | "clear" | "rewind" | "pause" | "resume":
                 self.subscribes(line, act.name)
+            case "recur" | "halt":
+                self.recur(act, line.topic)
             case _:
                 self.command(act.name, line, KEYS[act.more % len(KEYS)] or "nobody", (act.more - 4) * 4_000)
+
+    def recur(self, act: Act, topic: str) -> None:
+        """A schedule is set, or another one in its place; or one is paused, resumed or deleted."""
+        name = f"schedule {act.more % 2}"
+        if act.name == "halt":
+            (pause_schedule, resume_schedule, delete_schedule)[act.which % 3](self.root, name)
+            return
+        set_schedule(
+            self.root,
+            name,
+            topic,
+            every_ms=3_000 * (1 + act.more),
+            start=at(self.clock.ms + 1_000),
+            limit=1 + act.which % 4,
+            catch_up="all",
+            message_key=KEYS[act.which % len(KEYS)],
+            payload="{occurrence}",
+        )
 
     def operate(self, act: Act) -> None:
         """An operator does something to stages or tables, or something happens to them."""

@@ -72,19 +72,19 @@ class Keys:
     mode: Mode | None = None
     listeners: set[str] = field(default_factory=lambda: {TOGETHER[0]})
     messages: list[Message] = field(default_factory=list)
-    sent: list[tuple[str, str | None, int]] = field(default_factory=list)
+    sent: list[tuple[str, str | None, int, bool]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     given: Given | None = None
 
     def take(self, now: int) -> None:
         """Ingest takes what was sent, one after the other; then what is due comes."""
-        for name, key, after in self.sent:
-            self._accept(name, key, now + after, now)
+        for name, key, after, asks in self.sent:
+            self._accept(name, key, now + after, now, asks=asks)
         self.sent = []
         for each in self.messages:
             each.came |= {who for who in each.to if each.open_to(who) and each.to[who] <= now}
 
-    def _accept(self, name: str, key: str | None, due: int, now: int) -> None:
+    def _accept(self, name: str, key: str | None, due: int, now: int, *, asks: bool) -> None:
         latest = max(due, now + self.longest)
         until = now if self.mode == Mode.DROP else now + self.express
         own = [each for each in self.messages if key is not None and each.key == key and each.waits(now, until)]
@@ -95,7 +95,7 @@ class Keys:
         if self.mode == Mode.EXTEND and (ends := [each.latest for each in own if each.latest > until]):
             latest = min(ends)
             due = min(due, latest)
-        for each in own if self.mode is not None else ():
+        for each in own if self.mode is not None or asks else ():
             each.replaced = True
         is_taken = now < due <= now + self.express
         self.messages.append(

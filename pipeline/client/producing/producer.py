@@ -28,7 +28,7 @@ from pipeline.client.producing.queue import Queue
 from pipeline.client.producing.rows import Content, Done, MessageRouter, Sender, as_received
 from pipeline.client.schema import Schema
 from pipeline.config.errors import BadValue, check_text
-from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
+from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY, REPLACES
 from pipeline.subscriptions.topicnames import partition_for, topic_of
 from state.buckets import MAX_TIME
 
@@ -50,6 +50,8 @@ class How(TypedDict, total=False):
             number twice.
         event_timestamp: when it happened, ms since the epoch.
         deliver_at: not before this time; with its time zone, or ms since 1970, as the reference has it.
+        replaces: the key of what this message takes the place of, and its own key: none of the topic's messages comes
+            that waits with that key (`docs/keys.md`).
         deliver_after: not before so long after now; a negative span, which is over, means at once. Not together with
             `deliver_at`.
         replication_clusters: None; refused, since a warehouse is not replicated by messages.
@@ -63,6 +65,7 @@ class How(TypedDict, total=False):
     event_timestamp: int | None
     deliver_at: datetime | int | None
     deliver_after: timedelta | None
+    replaces: str | None
     replication_clusters: list[str] | None
     disable_replication: bool
 
@@ -241,10 +244,9 @@ class Producer(Closing):
             self._bounds.check(size, 0)
             return None, Content(payload, published)
         refuse(SEND, how, _KNOWN)
-        key, number = how.get("partition_key"), how.get("sequence_id")
+        key, number = _key(how), how.get("sequence_id")
         if number is not None:
             _check("sequence_id", number)
-        _check_text("partition_key", key)
         deliver = _deliver(how.get("deliver_at"), how.get("deliver_after"), published)
         self._bounds.check(size, 0 if deliver is None else max(0, -(-(deliver - published) // 1_000)))
         properties = _properties(how)
@@ -288,6 +290,17 @@ def _deliver(at: datetime | int | None, after: timedelta | None, published: int)
         raise InvalidMessage(error.field, error.value, error.allowed) from error
 
 
+def _key(how: How) -> str | None:
+    key, replaces = how.get("partition_key"), how.get("replaces")
+    _check_text("partition_key", key)
+    _check_text("replaces", replaces)
+    if replaces is not None and not replaces:
+        raise InvalidMessage("replaces", replaces, "a key, which is not empty")
+    if replaces is not None and key not in (None, replaces):
+        raise InvalidMessage("partition_key", key, f"{replaces!r}, which `replaces` names, or nothing")
+    return key if replaces is None else replaces
+
+
 def _properties(how: How) -> dict[str, str] | None:
     asked = how.get("properties") or {}
     if not isinstance(asked, Mapping):
@@ -304,6 +317,8 @@ def _properties(how: How) -> dict[str, str] | None:
     if (ordering := how.get("ordering_key")) is not None:
         _check_text("ordering_key", ordering)
         properties[ORDERING_KEY] = ordering
+    if (replaces := how.get("replaces")) is not None:
+        properties[REPLACES] = replaces
     return properties or None
 
 

@@ -30,6 +30,8 @@ ROW = "row"
 """The column with the number of a row in the order of arrival."""
 UNKNOWN_ZONE = "unknown_zone"
 """The column that says whether a row names a recipient's zone that is none."""
+REPLACING = "replacing"
+"""The column that says whether a row asks to replace others, by a property. Rows that Spark asks about have it."""
 BOUND, LATEST, DUPLICATE = "bound_ms", "latest_ms", "duplicate"
 """Columns that say what follows from messages with the same key that wait (`core.uniqueness`): when a row is due at the
 latest, to when one that replaces it may be put off, and whether it is refused. They may be missing."""
@@ -313,9 +315,10 @@ def message_columns(rows: pa.Table, first: int, terms: Terms) -> dict[str, pa.Ch
 
 
 def verdicts(rows: pa.Table, terms: Terms) -> pa.StructArray:
-    """For each of the rows that `classify` takes its reason, due time, `UNKNOWN_ZONE`, and columns of `MESSAGE`."""
+    """For each of the rows that `classify` takes its reason, due time, `UNKNOWN_ZONE`, `REPLACING`, and `MESSAGE`."""
     rows = classify(coded(rows), terms)
-    made = {name: rows.column(name) for name in ("reason", "due_ms")} | {UNKNOWN_ZONE: unknown_zones(rows, terms)}
+    made = {name: rows.column(name) for name in ("reason", "due_ms")}
+    made |= {UNKNOWN_ZONE: unknown_zones(rows, terms), REPLACING: rows.column(REPLACING)}
     made |= {name: rule(rows, terms) for name, rule in MESSAGE.items()}
     columns = [each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in made.values()]
     return pa.StructArray.from_arrays(columns, names=list(made))

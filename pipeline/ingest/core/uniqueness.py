@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from pipeline.ingest.core.rules import BOUND, DUPLICATE, LATEST, ROW
@@ -19,7 +20,7 @@ from pipeline.subscriptions.lines import Topics
 from pipeline.subscriptions.uniqueness import Uniqueness
 from schemas import OLDER, REPLACED
 from state.buckets import MAX_TIME
-from state.keys import NOBODY, KeyHashes, Waiting, WaitingKeys, places_of, positions_of
+from state.keys import NOBODY, Flags, KeyHashes, Waiting, WaitingKeys, places_of, positions_of
 from state.unique import NONE, Held, Mode, Refused, Replaced, last_times, latest_times, refused, replaced
 from state.units import us
 
@@ -56,7 +57,7 @@ class Until:
 
 @dataclass(frozen=True)
 class UniqueTopic:
-    """A topic, with its partitions, of which no two messages with one key wait.
+    """A topic, with its partitions, on which messages may take the place of others that wait.
 
     Attributes:
         name: the topic.
@@ -81,6 +82,7 @@ class _Part:
         published: when they were published, ms UTC.
         due: when they would be due if nothing waited, ms UTC.
         keys: what they are told apart by.
+        asks: which of them may replace others; None: all.
         held: what waits with these; its due times are the later ones of those at first and those by commands.
         commanded: the places of messages of which commands say otherwise (`Until`).
         refusal: which are refused, where the topic drops.
@@ -93,6 +95,7 @@ class _Part:
     published: IntArray
     due: IntArray
     keys: KeyHashes
+    asks: Flags | None
     held: Held
     commanded: IntArray
     refusal: Refused | None = None
@@ -102,25 +105,34 @@ class _Part:
 
 def key_names(topics: Topics) -> set[str]:
     """The properties by which messages of topics are told apart; the empty one stands for the key of the message."""
-    rules = (each.uniqueness for each in topics.policies.values())
-    return {rule.property or "" for rule in rules if rule is not None}
-
-
-def key_name(topics: Topics, owner: str) -> str:
-    """That of one topic of which no two messages with one key wait."""
-    rule = topics.of(owner).uniqueness
-    return "" if rule is None else rule.property or ""
+    return {name for rule in topics.unique.values() for name in rule.names}
 
 
 def unique_rows(rows: pa.Table, topics: Topics) -> dict[str, IntArray]:
-    """The topics of which no two messages with one key wait, with the numbers of their rows, ascending."""
+    """The topics on which keys may meet, with the numbers of their rows, ascending."""
     coded = rows.column("topic").cast(pa.binary()).combine_chunks().dictionary_encode()
     indices, found = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False), dict[str, list[int]]()
     for number, name in enumerate(coded.dictionary.to_pylist()):
-        topic = name.decode(errors="surrogateescape")
-        if topics.of(topic).uniqueness is not None:
-            found.setdefault(topics.owner(topic), []).append(number)
+        owner = topics.owner(name.decode(errors="surrogateescape"))
+        if owner in topics.unique:
+            found.setdefault(owner, []).append(number)
     return {owner: np.flatnonzero(np.isin(indices, numbers)) for owner, numbers in found.items()}
+
+
+def asking(names: Iterable[str], topics: Topics) -> set[str]:
+    """Of topics on which messages ask to replace others those that have no policy about it, and count together."""
+    return {topics.owner(name) for name in names} - topics.unique.keys()
+
+
+def keys_in(columns: Mapping[str, pa.ChunkedArray], rule: Uniqueness) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
+    """What messages of a topic are told apart by, and which of them may replace others; None: all.
+
+    Args:
+        columns: `Uniqueness.names` of the messages, as bytes; NULL: there is none.
+        rule: of the topic.
+    """
+    found = [columns[name] for name in rule.names]
+    return pc.coalesce(*found), found[0].is_valid() if rule.asked else None
 
 
 @dataclass(frozen=True)
@@ -194,8 +206,8 @@ class UniqueBatch:
 
 NO_KEYS = UniqueBatch()
 """Of a batch in which no keys may meet."""
-Decide = Callable[[pa.Table, Mapping[str, IntArray]], UniqueBatch]
-"""Says what becomes of rows (`ASKED`, `KEY`), by topics of which no two messages with one key wait."""
+Decide = Callable[[pa.Table, Mapping[str, IntArray], Topics], UniqueBatch]
+"""Says what becomes of rows (`ASKED`, `KEY`), by topics on which keys may meet, which follow these policies."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +256,7 @@ class EndedBatch:
         for end in self.ends:
             part, gone, stays = end.part, NOBODY, np.flatnonzero(end.places != NONE)
             if end.said is not None:
-                gone, stays = part.held.waiting, end.said.newest
+                gone, stays = part.held.waiting.take(end.said.by != NONE), end.said.newest
             latest = np.full(len(stays), MAX_TIME) if part.latest is None else part.latest[stays]
             new = Waiting(part.keys.take(stays), end.places[stays], end.due[stays], latest)
             part.topic.waiting.change(gone, new, self.terms.now)
@@ -252,15 +264,16 @@ class EndedBatch:
 
 def _part(rows: pa.Table, topic: UniqueTopic, own: IntArray, until: Until) -> _Part:
     """The rows of a topic that have a key, and what waits with it."""
-    name = KEY + (topic.rule.property or "")
     mine = rows.take(pa.array(own))
-    mine = mine.filter(mine.column(name).is_valid())
-    keys = KeyHashes.of(mine.column(name).to_pylist(), until.salt)
+    found, asks = keys_in({name: mine.column(KEY + name) for name in topic.rule.names}, topic.rule)
+    mine = mine.filter(found.is_valid())
+    flags = None if asks is None else asks.filter(found.is_valid()).to_numpy()
+    keys = KeyHashes.of(found.drop_null().to_pylist(), until.salt)
     held = Held.of(keys, topic.waiting)
     # What is due is forgotten only where something changes.
     held, commanded = _by_commands(held.only(held.waiting.due > until.now), topic, until)
     numbers, published, due = (longs(mine, column) for column in ASKED[1:])
-    return _Part(topic, numbers, published, due, keys, held, commanded)
+    return _Part(topic, numbers, published, due, keys, flags, held, commanded)
 
 
 def _by_commands(held: Held, topic: UniqueTopic, until: Until) -> tuple[Held, IntArray]:
@@ -301,7 +314,7 @@ def _ended(part: _Part, due: ByRow, numbers: ByRow, terms: Terms, taken: int) ->
     order = numbers(part.rows[accepted])
     places[accepted] = places_of(terms.first_ledger + order // terms.entries, order % terms.entries)
     times[accepted] = due(part.rows[accepted])
-    said = None if part.refusal is not None else replaced(part.keys, times, part.held, taken)
+    said = None if part.refusal is not None else replaced(part.keys, times, part.held, taken, part.asks)
     return _End(part, places, times, said)
 
 
@@ -309,9 +322,10 @@ def _rows_of(end: _End, terms: Terms) -> pa.Table:
     """Rows of `replaced`: what waited before the batch, and what arrived in it."""
     if end.said is None:
         return _REPLACED.empty_table()
-    waited = end.part.held.waiting
+    gone = end.said.by != NONE
+    waited = end.part.held.waiting.take(gone)
     older = np.concatenate([waited.places, end.places[end.said.arrivals]])
-    newer = end.places[np.concatenate([end.said.by, end.said.by_arrivals])]
+    newer = end.places[np.concatenate([end.said.by[gone], end.said.by_arrivals])]
     due = np.concatenate([waited.due, end.due[end.said.arrivals]])
     order = np.argsort(older)
     ledgers, entries = positions_of(older[order])

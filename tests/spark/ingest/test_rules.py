@@ -26,6 +26,7 @@ from pipeline.maintenance import rewrite
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.gather import Gathered
 from pipeline.subscriptions.lines import Topics
+from pipeline.subscriptions.records import REPLACES
 from pipeline.subscriptions.topicpolicies import TopicPolicies
 from schemas import INBOX, MESSAGES
 from state.units import Ms
@@ -83,8 +84,9 @@ def in_bytes(table: pa.Table) -> list[dict[str, Any]]:
 def test_a_row_is_accepted_or_refused_alike_and_has_the_same_times() -> None:
     """Hostile times and delays, topics that are no text, policies; each reason is met."""
     sent, terms = inbox([*drawn(inbox_rows, 1_000), *SELDOM]), Terms(Ms(T0), 10_000, 4, POLICIES, TICKS)
-    here = rules.verdicts(numbered(Gathered.of(INBOX, sent), terms), terms)
-    places = np.arange(sent.num_rows)
+    places, gathered = np.arange(sent.num_rows), Gathered.of(INBOX, sent)
+    asks = gathered.texts.values(places, REPLACES).is_valid()
+    here = rules.verdicts(numbered(gathered, terms).append_column(rules.REPLACING, asks), terms)
     arrival = (places * 0, np.full(sent.num_rows, "f"), places * 0, places)
     placed = sent
     for name, values in zip(("place", *ARRIVAL), (places, *arrival), strict=True):

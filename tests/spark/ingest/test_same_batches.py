@@ -20,10 +20,12 @@ from pipeline.ingest.core.uniqueness import UniqueBatch, UniqueTopic, Until
 from pipeline.ingest.stage import Batch
 from pipeline.storage.arrays import IntArray
 from pipeline.subscriptions.lines import Topics
+from pipeline.subscriptions.records import REPLACES
 from pipeline.subscriptions.registry import refusals
 from pipeline.subscriptions.topicpolicies import TopicPolicies
 from schemas import MESSAGES, REJECTED_INGEST
 from state.keys import WaitingKeys
+from state.unique import Mode
 from state.units import Ms
 from tests.spark.ingest.test_accept import in_order, written
 from tests.support.rows import T0, arrived
@@ -40,15 +42,17 @@ POLICIES: dict[str, dict[str, Any]] = {
     "newest by day": {**WINDOW, "unique": "replace", "window_spread_ms": MINUTE},
     "put off by day": {**WINDOW, "unique": "extend", "unique_max_wait_ms": 5 * MINUTE},
 }
+PLAIN = ("plain", "plain-partition-1")
+"""A topic without the policy: messages may ask to replace others."""
 TOPICS = Topics({name: TopicPolicies(**each) for name, each in POLICIES.items()})
 PROPERTIES = st.dictionaries(
-    st.sampled_from(["zone", "tenant", "other"]),
-    st.sampled_from(["Europe/Rome", "Asia/Tokyo", "Mars/Olympus", "", None]),
+    st.sampled_from(["zone", "tenant", "other", REPLACES]),
+    st.sampled_from(["Europe/Rome", "Asia/Tokyo", "Mars/Olympus", "", None, "a", "b"]),
     max_size=2,
 )
 ROWS = st.fixed_dictionaries(
     {
-        "topic": st.sampled_from([*POLICIES, *POLICIES, "first-partition-1", "plain", "", None]),
+        "topic": st.sampled_from([*POLICIES, *POLICIES, "first-partition-1", *PLAIN, *PLAIN, "", None]),
         "message_key": st.sampled_from(["a", "b", "c", "", None]),
         "properties": PROPERTIES.map(lambda found: list(found.items())),
         "deliver_after_ms": st.sampled_from([None, 0, 1, MINUTE, 3 * MINUTE, 600 * MINUTE, -1, 10**12]),
@@ -64,13 +68,12 @@ class Side:
 
     waiting: dict[str, WaitingKeys] = field(default_factory=dict)
 
-    def decide(self, now: int, rows: pa.Table, topics: Mapping[str, IntArray]) -> UniqueBatch:
+    def decide(self, now: int, rows: pa.Table, by_topic: Mapping[str, IntArray], topics: Topics) -> UniqueBatch:
         """What becomes of the rows whose keys meet."""
         found = []
-        for name, numbers in topics.items():
-            rule = TOPICS.of(name).uniqueness
-            assert rule is not None
-            known = self.waiting.setdefault(name, WaitingKeys(bounded=POLICIES[name]["unique"] == "extend"))
+        for name, numbers in by_topic.items():
+            rule = topics.unique[name]
+            known = self.waiting.setdefault(name, WaitingKeys(bounded=rule.mode == Mode.EXTEND))
             found.append((UniqueTopic(name, rule, known, lambda waiting: waiting.due), numbers))
         return UniqueBatch.of(rows, found, Until(now, now, b"salt"))
 
@@ -112,5 +115,6 @@ def same(spark: SparkSession, batches: list[list[dict[str, Any]]]) -> None:
             found = by_spark.took(batch)
         local = LocalBatch.of(in_order(frame), terms, partial(here.decide, now))
         assert found == here.took(local), number
+        topics = TOPICS.with_replacing(local.terms.topics.replacing)
         first = terms.first_ledger + ledgers(local.counts.accepted, terms.entries)
-        terms = replace(terms, now=Ms(now + 2 * MINUTE), express=now + 2 * MINUTE, first_ledger=first)
+        terms = replace(terms, now=Ms(now + 2 * MINUTE), express=now + 2 * MINUTE, first_ledger=first, topics=topics)

@@ -40,6 +40,9 @@ from tests.support.producing import inbox, payloads
         ({"properties": {"delayline.event_time": "1"}}, "properties"),
         ({"properties": {"a": 1}}, "property a"),
         ({"ordering_key": b"k"}, "ordering_key"),
+        ({"replaces": 7}, "replaces"),
+        ({"replaces": ""}, "replaces"),
+        ({"replaces": "a", "partition_key": "b"}, "partition_key"),
     ],
 )
 def test_a_message_that_cannot_be_is_refused_at_once(
@@ -50,6 +53,18 @@ def test_a_message_that_cannot_be_is_refused_at_once(
         client.create_producer("t").send(b"x", **how)
     assert refused.value.field == field
     assert inbox(root) == []
+
+
+def test_what_replaces_others_has_their_key(root: str, client: Client) -> None:
+    """It may be said twice."""
+    producer = client.create_producer("orders")
+    producer.send(b"1", replaces="order-1")
+    producer.send(b"2", replaces="order-2", partition_key="order-2", properties={"color": "red"})
+    rows = [(row["message_key"], dict(row["properties"])) for row in inbox(root)]
+    assert rows == [
+        ("order-1", {"delayline.replaces": "order-1"}),
+        ("order-2", {"color": "red", "delayline.replaces": "order-2"}),
+    ]
 
 
 def test_content_is_what_the_schema_says(root: str, client: Client) -> None:

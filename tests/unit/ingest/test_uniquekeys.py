@@ -18,15 +18,11 @@ from pipeline.delta.reading.messages import MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.uniquekeys import UniqueKeys
 from pipeline.service.run import taking_in
-from pipeline.subscriptions.lines import NO_POLICIES, Topics
-from pipeline.subscriptions.topicpolicies import TopicPolicies
 from state.units import Ms
 from tests.support.client import new_warehouse
 from tests.support.examined import NOW, checkpoint
 from tests.support.stages import Stages
 from tests.support.stream import message
-
-UNIQUE = Topics({"t": TopicPolicies(unique="replace")})
 
 
 def keys(root: str, clock: Clock) -> UniqueKeys:
@@ -41,11 +37,10 @@ def test_a_live_schedule_runs_ahead_and_takes_its_next_step_meanwhile(tmp_path: 
     root = str(tmp_path)
     new_warehouse(root)
     live = keys(root, LiveClock(lookahead_ms=10_000))
-    assert live.taken(Ms(NOW), UNIQUE) == NOW + 1_000
+    assert live.taken(Ms(NOW)) == NOW + 1_000
     checkpoint(root, "schedule", 0, 1)
-    assert live.taken(Ms(NOW - 9_000), UNIQUE) == NOW + 5_000
-    assert live.taken(Ms(NOW + 9_000), UNIQUE) == NOW + 10_000
-    assert live.taken(Ms(NOW), NO_POLICIES) == 0
+    assert live.taken(Ms(NOW - 9_000)) == NOW + 5_000
+    assert live.taken(Ms(NOW + 9_000)) == NOW + 10_000
 
 
 def test_a_virtual_schedule_does_not_run_ahead(tmp_path: Path) -> None:
@@ -53,7 +48,7 @@ def test_a_virtual_schedule_does_not_run_ahead(tmp_path: Path) -> None:
     root = str(tmp_path)
     new_warehouse(root)
     checkpoint(root, "schedule", 0, 1)
-    assert keys(root, VirtualClock()).taken(Ms(NOW - 9_000), UNIQUE) == NOW - 8_000
+    assert keys(root, VirtualClock()).taken(Ms(NOW - 9_000)) == NOW - 8_000
 
 
 def test_what_a_window_put_off_is_replaced_by_the_rules_of_zones_of_its_batch_alone(

@@ -47,7 +47,7 @@ def test_what_another_writer_gets_wrong_switches_keys_off_and_nothing_else() -> 
     assert topics.of("t") == TopicPolicies(min_delay_ms=5)
     assert "unique_max_wait_ms" in topics.wrong["t"]
     assert topics.of("u-partition-3").uniqueness == Uniqueness(Mode.DROP)
-    assert (topics.owner("u-partition-3"), topics.has_unique) == ("u", True)
+    assert (topics.owner("u-partition-3"), set(topics.unique)) == ("u", {"u"})
 
 
 def test_another_mode_needs_no_longest_wait() -> None:
