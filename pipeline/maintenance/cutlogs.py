@@ -5,8 +5,9 @@ it is told to keep them for a year (`pipeline.delta.properties.PROPERTIES`), and
 describes (Metadata Cleanup): all entries before a checkpoint, oldest first. An entry stays while a stage may have to
 read it, while it is the last one of a stage, whose note says what the stage has done, and while it is young.
 
-**A file outlives the entry that added it.** Vacuum keeps what is not older than the first entry left. So whoever finds
-an entry finds its files: a stage, a take-over, a stream of a user, `delayline receive`.
+**A file outlives the entry that added it.** Vacuum keeps what is not older than the first entry left, by its own time
+and by that of its file: the files of a copied log are new. So whoever finds an entry finds its files: a stage, a
+take-over, a stream of a user, `delayline receive`.
 """
 
 import math
@@ -18,10 +19,21 @@ from pyarrow.fs import FileSelector
 
 import schemas
 from pipeline.config.deltaspark import DeltaTable as SparkTable
+from pipeline.config.errors import BrokenVersion
 from pipeline.config.settings import HOUR_MS, QUIET_VERSIONS
 from pipeline.config.stages import DISPATCH, INGEST, SETTLE
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.logs.entries import CHECKPOINT, Commit, LogFile, commits, first_version, log_files, note_of
+from pipeline.delta.logs.entries import (
+    CHECKPOINT,
+    Commit,
+    LogFile,
+    commits,
+    entry,
+    first_version,
+    info_of,
+    log_files,
+    note_of,
+)
 from pipeline.delta.logs.restored import restored_since_note
 from pipeline.delta.warehouse import Warehouse, read_here
 from pipeline.delta.writing.appender import Appender
@@ -113,6 +125,10 @@ def vacuum(warehouse: Warehouse, table: schemas.Table, slack_ms: int) -> None:
     first = next(file for file in found if file.is_entry and file.version == begin)
     needed = [file.modified for each in ahead for part in each.parts for file in part.files]
     needed += [file.modified for each in ahead if each.held is not None for file in each.held.added]
+    # The file of a copied entry is newer than the entry is, and than the data files that it names.
+    with suppress(BrokenVersion):
+        stamp = info_of(entry(files, path, begin) or ()).get("timestamp")
+        needed += [stamp] if isinstance(stamp, int) else []
     since = min([files.modified_ms(_path(path, first)), *needed])
     # Delta rounds to whole hours, to the nearest: half an hour would be none, and take what is being read.
     hours = math.ceil((max(0, wall_ms() - since) + slack_ms) / HOUR_MS)

@@ -11,12 +11,16 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.plan import DispatchProgress
 from pipeline.ingest.plan import Plan, last_commits_of_ingest
-from pipeline.settle.plan import FOLLOWED, PlanFile, reached, unfinished, written
+from pipeline.settle.plan import FOLLOWED, reached, unfinished, written
 from pipeline.settle.plan import Plan as Settling
+from pipeline.settle.plan import PlanFile as SettlingFile
 from pipeline.settle.undone import begins_behind
 from pipeline.storage.files import Files
 from pipeline.subscriptions.registry import Registry
+from pipeline.subscriptions.scheduleplans import NEVER, PlanFile
 
+DEFINING = (schemas.SCHEDULES, schemas.CALENDARS)
+"""The tables by whose versions a planner plans, also what it has missed; in the order of `Versions`."""
 _FAR_BEHIND = 500
 """A stage that is more commits behind holds all rows of its table."""
 
@@ -31,6 +35,9 @@ def unread_from(warehouse: Warehouse, table: schemas.Table) -> int | None:
     """The version of a table from which on its readers need log and files; None: no stage follows it."""
     if table is schemas.SUBSCRIPTIONS:
         return _registry_read(warehouse)
+    if table in DEFINING:
+        versions = (each[DEFINING.index(table)] for each in PlanFile(warehouse.files, warehouse.root).needed)
+        return min((each for each in versions if each != NEVER), default=None)
     stage, needed = READERS.get(table.name), list[int]()
     if stage is not None:
         needed.append(_unread_by(warehouse, table, stage))
@@ -58,7 +65,7 @@ def settled_upto(warehouse: Warehouse) -> dict[str, int] | None:
 def begun_batch(warehouse: Warehouse) -> Settling | None:
     """The plan of a batch of settle that is not in `cursors`, and will be repeated as it was; None: there is none."""
     files = warehouse.files
-    noted = PlanFile(files, warehouse.checkpoint(SETTLE)).plan
+    noted = SettlingFile(files, warehouse.checkpoint(SETTLE)).plan
     last = last_commit(warehouse, schemas.CURSORS, SETTLE)
     if noted is None and last is not None and "begin" not in last.note:
         # An earlier version of settle, which noted no plan.

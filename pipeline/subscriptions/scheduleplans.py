@@ -125,18 +125,18 @@ class PlanFile:
         text = self.text
         if text is None:
             return None
-        try:
-            known = json.loads(text)
-            plans = [Plan(**each) for each in known["plans"]]
-            change = None if known["change"] is None else Change(**known["change"])
-        except (ValueError, KeyError, TypeError):
-            # A power cut left it empty, or a later version of this project wrote it.
-            plans, change = [], None
+        plans, change = self._parsed(text)
         found = [each for each in plans if each.number == (NEVER if number is None else number)]
         if not found:
             _LOG.warning("%s lacks the plan: all is planned anew", self._path)
             return None
         return found[-1], None if change is None or change.is_done(found[-1]) else change
+
+    @property
+    def needed(self) -> list[Versions]:
+        """The versions that a planner may read that begins now, whichever number `inbox` has."""
+        plans, change = self._parsed(self.text or "")
+        return [each.versions for each in plans] + ([] if change is None else [change.versions])
 
     def write(self, plans: Sequence[Plan], change: Change | None) -> None:
         """Say what the last numbers mean, the newest last."""
@@ -146,3 +146,13 @@ class PlanFile:
     def put(self, text: str) -> None:
         """Say what another such file says."""
         self._files.write(self._path, text)
+
+    @staticmethod
+    def _parsed(text: str) -> tuple[list[Plan], Change | None]:
+        try:
+            known = json.loads(text)
+            change = None if known["change"] is None else Change(**known["change"])
+            return [Plan(**each) for each in known["plans"]], change
+        except (ValueError, KeyError, TypeError):
+            # A power cut left it empty, or a later version of this project wrote it.
+            return [], None

@@ -120,6 +120,22 @@ def test_what_nobody_named_goes_when_it_is_old(warehouse: Warehouse) -> None:
 
 
 @pytest.mark.usefixtures("way")
+def test_files_of_a_copied_log_stay_though_its_entries_are_new(warehouse: Warehouse) -> None:
+    """A clone shares data files, which are as old as they were; the files of its log are as old as the clone."""
+    folder = Path(warehouse.path(MESSAGES))
+    old = live(folder)
+    assert compact(warehouse.within(own_session(warehouse.spark)), MESSAGES) == (FILES, 1)
+    long_ago(folder, old)
+    first = first_entry(folder)
+    actions = [json.loads(line) for line in first.read_text(encoding="utf-8").splitlines()]
+    for each in actions:
+        each.get("commitInfo", {}).update(timestamp=int(time.time() * 1_000) - 96 * HOUR_MS)
+    first.write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
+    vacuum(warehouse.within(own_session(warehouse.spark)), MESSAGES, HOUR_MS)
+    assert all(each.exists() for each in old)
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("first_entry_h", [96, 3])
 def test_files_stay_as_long_as_an_entry_of_the_log_may_name_them(warehouse: Warehouse, first_entry_h: int) -> None:
     """A stage that stood still for days finds what the entries left have added, though it was merged since.

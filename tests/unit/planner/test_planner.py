@@ -14,17 +14,20 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 
 from deltalake import CommitProperties, Transaction, write_deltalake
 
+from pipeline.client.subscribing.calendars import set_calendar
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.schedules import delete_schedule, pause_schedule, schedules, set_schedule
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import LONGEST_HORIZON_MS, Settings
+from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import append, open_table, query, rows_of
+from pipeline.maintenance.cutlogs import cut_log
 from pipeline.planner import planner, takeback
 from pipeline.planner.planner import Planner
 from pipeline.subscriptions.scheduleplans import FOLDER, NAME
 from pipeline.subscriptions.schedules import OCCURRENCE, SCHEDULE
 from pipeline.testing.warehouse import warehouse
-from schemas import DELIVERIES, INBOX, SCHEDULES
+from schemas import CALENDARS, DELIVERIES, INBOX, SCHEDULES
 from tests.support.recurring import begun, came, go, set_by_writer
 from tests.support.stages import Stages
 
@@ -95,6 +98,23 @@ def test_what_was_missed_is_caught_up_as_the_schedule_says(stages: Stages, how: 
     go(stages, 4 * DAY + SECOND)
     before = [row for row in sent(stages) if row["publish_time"].timestamp() * 1_000 < stages.instant]
     assert (planned, len(before)) == (5, 5 + missed)
+
+
+def test_what_is_missed_is_caught_up_though_maintenance_was_there(stages: Stages) -> None:
+    """By what the schedule was before an outage, however much was set meanwhile."""
+    set_schedule(stages.root, "often", "reminders", cron="0 */6 * * *", catch_up="all", catch_up_within_ms=10 * DAY)
+    set_calendar(stages.root, "holidays", ["2026-12-25"])
+    stages.work()
+    planned = len(sent(stages))
+    for number in range(60):
+        set_schedule(stages.root, "other", "reminders", cron=f"{number} 9 28 2 *")
+        set_calendar(stages.root, "other", [f"2027-03-{1 + number % 28:02d}"])
+    gone = [cut_log(stages.warehouse, table, wall_ms() + 1) for table in (SCHEDULES, CALENDARS)]
+    stages.restart_all()
+    go(stages, 4 * DAY + SECOND)
+    often = [row for row in sent(stages) if dict(row["properties"])[SCHEDULE] == "often"]
+    before = [row for row in often if row["publish_time"].timestamp() * 1_000 < stages.instant]
+    assert (planned, len(before), gone) == (5, 5 + 11, [0, 0])
 
 
 def test_a_row_that_cannot_be_followed_is_listed(stages: Stages) -> None:
