@@ -2,6 +2,7 @@
 # ruff: noqa: PLC0415 - each command imports what it needs when it runs, see `jobs.cli`
 
 import time as clock
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,7 +68,8 @@ def topic(
     ] = None,
 ) -> None:
     """Print the partitions of a topic, after it was divided if that is asked for. Divide it before you send to it."""
-    from pipeline.client.subscribing.topics import create_partitioned_topic, topic_partitions
+    from pipeline.client.subscribing.topics import create_partitioned_topic
+    from pipeline.client.tables.partitions import topic_partitions
 
     if partitions is not None:
         from jobs.commands.names import warn_of_new
@@ -90,7 +92,7 @@ def clear(
     """Drop all that is open for a subscription, and all that waits for its time; it goes on with what is sent later."""
     from pipeline.client.message import MessageId
 
-    _seek(warehouse, (topic, subscription), MessageId.latest, dry=dry_run)
+    _seek(warehouse, (topic, subscription), lambda _: MessageId.latest, dry=dry_run)
 
 
 @app.command(panel=CHANGE)
@@ -109,14 +111,15 @@ def seek(
     """Let a subscription begin anew at a place of its topic's log; what is open for it is dropped."""
     from pipeline.client.message import MessageId
 
-    wanted: list[MessageId | int] = (
-        [MessageId.of(topic, position.ledger, position.entry)] if position is not None else []
-    )
-    wanted += [time] if time is not None else []
-    wanted += [MessageId.earliest] if earliest else []
-    if len(wanted) != 1:
+    if sum((position is not None, time is not None, earliest)) != 1:
         raise typer.BadParameter("say one of --position, --time and --earliest")
-    _seek(warehouse, (topic, subscription), wanted[0], dry=dry_run)
+
+    def where(log: str) -> MessageId | int:
+        if position is not None:
+            return MessageId.of(log, position.ledger, position.entry)
+        return MessageId.earliest if time is None else time
+
+    _seek(warehouse, (topic, subscription), where, dry=dry_run)
 
 
 @policy.command("set")
@@ -291,13 +294,14 @@ def list_dead_letters(
     as_json: AsJson = False,
 ) -> None:
     """Print the dead letters of a subscription, the oldest first, with where each was and why it failed."""
-    from itertools import islice
+    from itertools import chain, islice
 
     from jobs.commands import deadletters as command
     from pipeline.client.subscribing.deadletters import dead_letters as letters
 
-    dead = dead_letter_topic or command.topic_of(warehouse, topic, subscription)
-    for each in islice(letters(warehouse, dead, origin=(topic, subscription), every=every), limit):
+    ways = command.ways(warehouse, topic, subscription, dead_letter_topic)
+    found = chain.from_iterable(letters(warehouse, dead, origin=origin, every=every) for origin, dead in ways)
+    for each in islice(found, limit):
         echo(command.as_json(each) if as_json else command.line(each))
 
 
@@ -315,12 +319,13 @@ def put_back_dead_letters(
     from jobs.progress import on_step
     from pipeline.client.subscribing.deadletters import count_letters, put_back
 
-    dead, done = dead_letter_topic or command.topic_of(warehouse, topic, subscription), 0
-    there = count_letters(warehouse, dead, (topic, subscription))
+    ways, done = command.ways(warehouse, topic, subscription, dead_letter_topic), 0
+    there = sum(count_letters(warehouse, dead, origin) for origin, dead in ways)
     try:
-        for count in put_back(warehouse, dead, (topic, subscription), limit):
-            done += count
-            on_step("put back", done, max(done, there if limit is None else min(there, limit)))
+        for origin, dead in ways:
+            for count in put_back(warehouse, dead, origin, None if limit is None else limit - done):
+                done += count
+                on_step("put back", done, max(done, there if limit is None else min(there, limit)))
     except BaseException:
         if done:
             tell(f"{done:,} put back")
@@ -328,17 +333,19 @@ def put_back_dead_letters(
     tell(f"{done:,} put back" if done else "nothing to put back")
 
 
-def _seek(root: str, name: tuple[str, str], where: "Where", *, dry: bool) -> None:
-    """Say what a seek does, and do it, unless it is `dry`."""
+def _seek(root: str, name: tuple[str, str], where: "Callable[[str], Where]", *, dry: bool) -> None:
+    """Say what a seek does, and do it, unless it is `dry`; `where` gives the place in the log of a topic."""
     from jobs.commands import seek as command
     from pipeline.client.insight.prospect import prospect
     from pipeline.client.subscribing.seeking import seek as begin
+    from pipeline.client.subscribing.subscriptions import meant
 
-    found = prospect(root, *name, where)
-    if not dry:
-        begin(root, *name, found.position)
-    for line in command.report("/".join(name), found, dry=dry):
-        tell(line)
+    for each in meant(root, *name):
+        found = prospect(root, *each.named, where(each.topic))
+        if not dry:
+            begin(root, *each.named, found.position)
+        for line in command.report("/".join(each.named), found, dry=dry):
+            tell(line)
 
 
 def _elsewhere(subscription: str | None) -> str:

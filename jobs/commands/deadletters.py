@@ -1,23 +1,40 @@
 """`delayline dead-letters`: what failed too often, as text or JSON, and the way back."""
 
 from jobs.commands.jsonform import json_line, record
+from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.subscribing.deadletters import DeadLetter
-from pipeline.client.subscribing.subscriptions import subscriptions
+from pipeline.client.subscribing.subscriptions import meant
 from pipeline.config.printed import printable
+from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Policies
 
 _SHOWN = 60
 """Characters of a payload."""
 
 
-def topic_of(root: str, topic: str, subscription: str) -> str:
-    """The topic of the dead letters of a subscription: that of its policies, or the usual one.
+def ways(root: str, topic: str, subscription: str, dead_letter_topic: str | None) -> list[tuple[Name, str]]:
+    """The subscriptions that a topic and a name mean, each with the topic of its dead letters.
+
+    That is the one that is given, that of its policies, or the usual one. One that has ended is named as it was.
 
     Raises:
         NoWarehouse: the folder has no registry.
     """
-    known = (each.policies for each in subscriptions(root) if each.named == (topic, subscription))
-    return next(known, Policies()).dead_letters(topic, subscription)
+    try:
+        found = {each.named: each.policies for each in meant(root, topic, subscription)}
+    except SubscriptionNotFound:
+        found = {(topic, subscription): Policies()}
+    return [(name, dead_letter_topic or policies.dead_letters(*name)) for name, policies in found.items()]
+
+
+def topic_of(root: str, topic: str, subscription: str) -> str:
+    """The topic of the dead letters of a subscription of this very topic.
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+    """
+    known = (dead for name, dead in ways(root, topic, subscription, None) if name == (topic, subscription))
+    return next(known, Policies().dead_letters(topic, subscription))
 
 
 def line(letter: DeadLetter) -> str:

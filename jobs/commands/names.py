@@ -6,11 +6,12 @@ from difflib import get_close_matches
 
 from jobs.terminal import echo
 from pipeline.client.exceptions import ANY, SubscriptionNotFound, TopicNotFound
+from pipeline.client.subscribing.lines import of_topic_in_sql
 from pipeline.client.subscribing.subscriptions import active, subscriptions
-from pipeline.client.subscribing.topics import partition_counts, partitions_of, topic_partitions
+from pipeline.client.tables.partitions import partition_counts, partitions_of, topic_partitions
 from pipeline.config.errors import NoWarehouse, PipelineError
 from pipeline.config.printed import printable
-from pipeline.delta.deltars import open_table, query, quoted
+from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.topicnames import topic_of
 from schemas import INBOX, MESSAGES, SUBSCRIPTIONS
@@ -66,7 +67,7 @@ def heard_by(root: str, topic: str) -> list[str]:
     with suppress(PipelineError, OSError):
         # Who sends needs the lines of one topic, however many there are.
         taking = set(topic_partitions(root, topic))
-        lines = active(open_table(root, SUBSCRIPTIONS), _of_topic(topic_of(topic)))
+        lines = active(open_table(root, SUBSCRIPTIONS), of_topic_in_sql(topic_of(topic)))
         names = sorted({each.name for each in lines if each.topic in taking})
         if not names:
             nearest = _nearest_heard(root, topic)
@@ -94,15 +95,10 @@ def _has_messages(root: str, topic: str) -> bool:
     """Whether messages were sent to a topic, or to a partition of it."""
     with suppress(NoWarehouse):
         return any(
-            query(f"SELECT 1 FROM t WHERE {_of_topic(topic)} LIMIT 1", t=open_table(root, table))  # noqa: S608 - quoted
+            query(f"SELECT 1 FROM t WHERE {of_topic_in_sql(topic)} LIMIT 1", t=open_table(root, table))  # noqa: S608 - quoted
             for table in (MESSAGES, INBOX)
         )
     return False
-
-
-def _of_topic(topic: str) -> str:
-    """Rows of a topic and of its partitions, in SQL."""
-    return f"(topic = {quoted(topic)} OR starts_with(topic, {quoted(f'{topic}-partition-')}))"
 
 
 def _nearest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:

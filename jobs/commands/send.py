@@ -17,7 +17,7 @@ from jobs.terminal import echo
 from pipeline.client.producing.inbox import OutgoingMessage, checker, drawn_name, send
 from pipeline.client.producing.limits import too_late
 from pipeline.client.subscribing.calendars import followed_topics
-from pipeline.client.subscribing.topics import topic_partitions
+from pipeline.client.tables.partitions import topic_partitions
 from pipeline.config.errors import PipelineError
 from pipeline.config.paths import usable
 from pipeline.config.printed import printable

@@ -27,11 +27,11 @@ from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscribing.policysetting import SetsPolicies
 from pipeline.client.subscribing.schedulesetting import SetsSchedules
 from pipeline.client.subscribing.subscriptions import unsubscribe
-from pipeline.client.subscribing.topics import expanded, topic_partitions
+from pipeline.client.tables.partitions import expanded, topic_partitions
 from pipeline.config.errors import NoWarehouse
 from pipeline.config.lazymodule import LazyModule
 from pipeline.subscriptions.policies import Policies
-from pipeline.subscriptions.topicnames import plain_topic, spelled_like
+from pipeline.subscriptions.topicnames import plain_topic, spelled_like, topic_of
 from schemas import CURSORS
 from state import DelaylineError
 
@@ -314,8 +314,10 @@ class Client(SetsPolicies, SetsSchedules, Commander, Looker, Closing):
     def _unsubscribe(self, asked: list[str], name: str, made: Consumer) -> None:
         """End the subscription of a consumer, also of partitions that it has not noticed."""
         mine = {each.topic for each in made.topic_consumers}
-        mine |= registering.registered_for(self._root, expanded(self._root, asked), name)
-        each_of(partial(unsubscribe, self._root, each, name) for each in sorted(mine))
+        mine |= registering.registered_for(self._root, [*asked, *expanded(self._root, asked)], name)
+        # That of a topic ends those of its partitions, too.
+        wholes = [each for each in mine if topic_of(each) == each or topic_of(each) not in mine]
+        each_of(partial(unsubscribe, self._root, each, name) for each in sorted(wholes))
 
     def _look(self, made: Consumer, period_s: int, look: Callable[[Consumer], None]) -> None:
         """Look for new topics of a consumer for as long as the program has it: else others are to get its messages."""

@@ -71,8 +71,8 @@ from pipeline.client.subscribing.schedules import (
     schedules,
     set_schedule,
 )
-from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
-from pipeline.client.subscribing.topics import create_partitioned_topic
+from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscriptions, unsubscribe
+from pipeline.client.subscribing.topics import create_partitioned_topic, subscribe
 from pipeline.client.tables.deliveries import Deliveries, Delivery
 from pipeline.subscriptions.calendars import CalendarDay, Calendars
 from pipeline.subscriptions.policies import Policies

@@ -154,8 +154,8 @@ _HOMES = {
     ".subscribing.schedules": (
         "ScheduleState delete_schedule pause_schedule resume_schedule run_schedule_now schedules set_schedule"
     ),
-    ".subscribing.subscriptions": "Subscription set_policies subscribe subscriptions unsubscribe",
-    ".subscribing.topics": "create_partitioned_topic",
+    ".subscribing.subscriptions": "Subscription set_policies subscriptions unsubscribe",
+    ".subscribing.topics": "create_partitioned_topic subscribe",
     ".tables.deliveries": "Deliveries Delivery",
 }
 """The modules that have them, below the room of the client."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pipeline.client.subscribing.topics import partition_counts
+from pipeline.client.tables.partitions import partition_counts
 from pipeline.config.errors import BadValue, VersionGone
 from pipeline.config.options import Observer, nobody
 from pipeline.config.settings import DAY_MS, MINUTE_MS, SECOND_MS, Settings

@@ -52,7 +52,8 @@ class Policies(PolicyTable):
         max_redeliveries: so often a message may come again; then it goes to the dead-letter topic. None: any number.
         dead_letter_topic: where to; None: `<topic>-<subscription>-DLQ`.
         slots: parts of a shared subscription that consumers divide among them. Exclusive and failover have one.
-        max_unacked: messages that a consumer may hold without having settled them; 0: any number.
+        max_unacked: messages that a consumer may hold without having settled them; 0: any number. A consumer
+            follows what it was when it began, as for `ack_timeout_ms`.
         sink: the topic of a broker in which deliveries are published, too (`pipeline.subscriptions.destination`).
         sink_after: the version of `deliveries` behind which that begins; None: the one at which the sink was named.
         sink_refused: what becomes of a message that the broker does not take, and will not take later: `stop` (the sink

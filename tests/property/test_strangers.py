@@ -27,8 +27,8 @@ from pipeline.client.insight.pending import pending, pending_by_key
 from pipeline.client.insight.trace import trace
 from pipeline.client.subscribing.deadletters import dead_letters
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
-from pipeline.client.subscribing.topics import partition_counts
 from pipeline.client.tables.deliveries import Deliveries
+from pipeline.client.tables.partitions import partition_counts
 from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.subscriptions.policies import Policies
 from schemas import (

@@ -22,7 +22,7 @@ from pipeline.client.commanding.conditions import check_condition, not_followed
 from pipeline.client.commanding.inforce import Chosen, InForce, delivered
 from pipeline.client.commanding.retries import waiting
 from pipeline.client.exceptions import ANY, SubscriptionNotFound
-from pipeline.client.subscribing.lines import registered_in
+from pipeline.client.subscribing.lines import of_topic_in_sql, registered_in
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.tables.relations import longs_table, relation
 from pipeline.config.errors import BadValue
@@ -31,6 +31,7 @@ from pipeline.storage.arrays import longs
 from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Incarnation, Name, Subscription, alive
 from pipeline.subscriptions.settled import SettledMark, read_mark
+from pipeline.subscriptions.topicnames import topic_of
 from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS
 from state.positionset import PositionSet
 from state.withdrawals import Round
@@ -98,7 +99,7 @@ def choose(root: str, topic: str, subscription: str | None, where: str, said: In
 
     Args:
         root: the warehouse.
-        topic: the topic.
+        topic: the topic, with its partitions.
         subscription: only for this one; None: for all that the topic has.
         where: a condition over the columns `VIEW`, in DataFusion's SQL.
         said: what commands said before.
@@ -108,8 +109,11 @@ def choose(root: str, topic: str, subscription: str | None, where: str, said: In
         SubscriptionNotFound: there is no such subscription, or none at all.
         BadValue: the condition cannot be followed; or ingest does not know the subscription yet.
     """
-    known = _listeners(root, topic, subscription)
-    return PendingLog(root, where).chosen(topic, known, said)
+    by_topic: dict[str, dict[Name, tuple[Incarnation, bool]]] = {}
+    for name, listener in _listeners(root, topic, subscription).items():
+        by_topic.setdefault(name[0], {})[name] = listener
+    log = PendingLog(root, where)
+    return [each for one, known in sorted(by_topic.items()) for each in log.chosen(one, known, said)]
 
 
 def selection(root: str, chosen: Sequence[Chosen]) -> Selection:
@@ -134,14 +138,15 @@ def selection(root: str, chosen: Sequence[Chosen]) -> Selection:
 
 def _listeners(root: str, topic: str, subscription: str | None) -> Listeners:
     """The subscriptions that are asked for."""
-    registry = registered_in(open_table(root, SUBSCRIPTIONS), f"topic = {quoted(topic)}").lines.values()
+    registry = registered_in(open_table(root, SUBSCRIPTIONS), of_topic_in_sql(topic)).lines.values()
     known = alive(lives(root))
     # By a line that ingest refuses nobody joins; who has a life goes on.
     lines = [each for each in registry if each.named in known or each.subscription.fits]
+    lines = [each for each in lines if topic in (each.topic, topic_of(each.topic))]
     lines = [each for each in lines if subscription in (None, each.name)]
     if not lines:
         raise SubscriptionNotFound(topic, subscription or ANY)
-    unknown = sorted(each.name for each in lines if not _has_begun(each.subscription, known.get(each.named)))
+    unknown = sorted({each.name for each in lines if not _has_begun(each.subscription, known.get(each.named))})
     if unknown:
         # It would get what is withdrawn from the others, or from its life before.
         raise BadValue("subscription", ", ".join(unknown), "one that ingest has noticed; start the job")

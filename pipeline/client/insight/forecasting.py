@@ -15,7 +15,7 @@ from pipeline.client.insight.recurring import unplanned
 from pipeline.client.insight.waiting import in_inbox
 from pipeline.client.options import refuse, spelled_out
 from pipeline.client.subscribing.calendars import with_days
-from pipeline.client.subscribing.topics import partition_counts
+from pipeline.client.tables.partitions import partition_counts
 from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.config.spelling import iso_text, range_text
 from pipeline.storage.files import Files

@@ -11,6 +11,7 @@ from pipeline.client.subscribing.seeking import Where, place_of
 from pipeline.client.tables.topiclog import Place, TopicLog
 from pipeline.storage.files import Files
 from pipeline.subscriptions.settled import read_mark
+from pipeline.subscriptions.topicnames import plain_topic
 
 
 @dataclass(frozen=True)
@@ -47,18 +48,20 @@ class Prospect:
 
 
 def prospect(root: str, topic: str, name: str, where: Where) -> Prospect:
-    """What a seek would do.
+    """What a seek would do to the subscription of a topic itself, without those of its partitions.
 
     Raises:
         NoWarehouse: the folder lacks a table.
         SubscriptionNotFound: there is no such subscription.
         InvalidMessage: the id is one that `send` gave.
     """
-    found = standings(root, topic, name)
+    topic = plain_topic(topic)
+    found = [each for each in standings(root, topic, name) if each.line.topic == topic]
     if not found:
         raise SubscriptionNotFound(topic, name)
     log = TopicLog(root, topic)
-    position, backlog = place_of(log, where), pending(root, topic, name).backlogs
+    position = place_of(log, where)
+    backlog = [each for each in pending(root, topic, name).backlogs if each.topic == topic]
     drops = Dropped(sum(each.count for each in backlog), found[0].outstanding or 0, found[0].waiting or 0)
     mark = read_mark(Files(), root)
     deleted = mark.due_ms if position[0] < mark.ledger else None

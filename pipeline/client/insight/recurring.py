@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from pipeline.client.subscribing.topics import partition_counts
+from pipeline.client.tables.partitions import partition_counts
 from pipeline.config.errors import NoWarehouse
 from pipeline.delta.deltars import open_table, path_of, query
 from pipeline.delta.logs.opening import table_at

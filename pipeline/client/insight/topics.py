@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pipeline.client.insight.pending import Backlog, first_due, pending
 from pipeline.client.subscribing.subscriptions import subscriptions
-from pipeline.client.subscribing.topics import partition_counts
+from pipeline.client.tables.partitions import partition_counts
 from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.topicnames import topic_of
 from schemas import MESSAGES

@@ -18,6 +18,7 @@ from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.client.subscribing.topics import topics_of
 from pipeline.client.tables.logs import CursorLog
+from pipeline.client.tables.partitions import topic_partitions
 from pipeline.client.tables.topiclog import check_senders
 from pipeline.config.errors import BadValue, check_count, check_kind, check_text
 from pipeline.delta.deltars import open_table, query, quoted
@@ -223,7 +224,7 @@ def trace(root: str, topic: str, subscription: str | None = None, **how: Unpack[
 
     Args:
         root: the warehouse.
-        topic: the topic.
+        topic: the topic, with its partitions.
         subscription: only what happened to this one; None: to all.
         **how: see `HowTraced`.
 
@@ -244,9 +245,20 @@ def trace(root: str, topic: str, subscription: str | None = None, **how: Unpack[
         if [type(each) for each in position] != [int, int]:
             raise BadValue("position", position, "(ledger, entry), whole numbers")
     topic = plain_topic(topic)
-    topics = [topic] if message_id is None else topics_of(root, topic, message_id)
-    meant = ((each, _meant(root, each, key, message_id, position, limit)) for each in topics)
-    return [each_trace for each, sent in meant for each_trace in _traces(root, each, subscription, sent)]
+    # Before a topic was divided its messages were its own.
+    topics = [topic, *topic_partitions(root, topic)] if message_id is None else topics_of(root, topic, message_id)
+    found = {each: _meant(root, each, key, message_id, position, limit) for each in dict.fromkeys(topics)}
+    newest = sorted(((each, sent) for each in found for sent in found[each]), key=lambda each: _order(each[1]))[-limit:]
+    named = {each: [sent for of, sent in newest if of == each] for each in found}
+    traces = {each: _traces(root, each, subscription, sent) for each, sent in named.items() if sent}
+    return [next(traces[each]) for each, _ in newest]
+
+
+def _order(sent: Sent) -> tuple[int, Position]:
+    """By position; then what was refused, and what ingest has not taken."""
+    if sent.position is not None:
+        return 0, sent.position
+    return 1 if sent.refused is not None else 2, (0, sent.published or 0)
 
 
 def _traces(root: str, topic: str, subscription: str | None, sent: Sequence[Sent]) -> Iterator[Trace]:

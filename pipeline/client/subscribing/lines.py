@@ -9,6 +9,7 @@ from typing import Any
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from pipeline.client.tables.partitions import PARTITIONS
 from pipeline.config.errors import check_kind, check_text
 from pipeline.config.spelling import iso_text
 from pipeline.delta.deltars import LOG_STAYS, fitted, query, quoted, retried, rows_of
@@ -16,7 +17,7 @@ from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.lines import LINES, TOPIC, Registered
 from schemas import SUBSCRIPTIONS
 
-TOPIC_LINE, HISTORY, PARTITIONS = TOPIC, "history", "partitions"
+TOPIC_LINE, HISTORY = TOPIC, "history"
 """Types of lines that are not active: policies of a topic, what policies were, how many partitions a topic has."""
 _FILES = 64
 """So many files the registry has before they are merged: whoever reads it opens all of them."""
@@ -118,12 +119,22 @@ def keep_small(registry: DeltaTable) -> None:
             registry.optimize.compact(commit_properties=how, post_commithook_properties=LOG_STAYS)
 
 
-def named_in_sql(name: Name) -> str:
-    """Says of lines in SQL that they are of a topic and subscription."""
+def named_in_sql(name: Name, *, partitions: bool = False) -> str:
+    """Says of lines in SQL that they are of a topic, or of one of its `partitions`, and of a subscription.
+
+    Raises:
+        BadValue: one of them is no text, or not Unicode.
+    """
     for field, text in zip(("topic", "subscription"), name, strict=True):
         check_kind(field, text, str, "a name")
         check_text(field, text)
-    return f"topic = {quoted(name[0])} AND subscription = {quoted(name[1])}"
+    of_topic = of_topic_in_sql(name[0]) if partitions else f"topic = {quoted(name[0])}"
+    return f"{of_topic} AND subscription = {quoted(name[1])}"
+
+
+def of_topic_in_sql(topic: str) -> str:
+    """Says of rows in SQL that they are of a topic, or may be of one of its partitions."""
+    return f"(topic = {quoted(topic)} OR starts_with(topic, {quoted(f'{topic}-partition-')}))"
 
 
 def topic_row(topic: str, kind: str, policies: Mapping[str, str]) -> dict[str, object]:

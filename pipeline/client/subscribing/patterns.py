@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from pipeline.client.checks import checked_topics
 from pipeline.client.choices import ConsumerDeadLetterPolicy, RegexSubscriptionMode
-from pipeline.client.subscribing.topics import counts_of, expanded, partitions_of
+from pipeline.client.tables.partitions import counts_of, expanded, partitions_of
 from pipeline.client.tables.tail import Actions, Follower
 from pipeline.delta.deltars import arrow_of, open_table, path_of, quoted
 from pipeline.delta.logs.entries import appended, newest

@@ -7,14 +7,16 @@ commit, which leaves a row of what held from then on.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from deltalake import DeltaTable
 
 from pipeline.client.checks import Opened, checked_topic
+from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.subscribing.lines import TOPIC_LINE, history, registered_in, replace_lines, topic_row, with_history
-from pipeline.client.subscribing.subscriptions import Subscription, change, existing, registered, with_policies
+from pipeline.client.subscribing.subscriptions import change_each, registered, with_policies
 from pipeline.config.errors import check_text
 from pipeline.config.stages import INGEST
 from pipeline.delta.deltars import open_table, path_of
@@ -95,6 +97,8 @@ def policies_of(root: str, topic: str, subscription: str | None = None) -> Polic
 def set_policy(root: str, topic: str, subscription: str | None = None, **values: Any) -> bool:  # noqa: ANN401 - of policies
     """Set some policies of a subscription, or of a topic; the others stay. False when they were so already.
 
+    A subscription of a topic with partitions is one on each of them, and gets them on each, by a commit of its own.
+
     Args:
         root: the warehouse.
         topic: the topic.
@@ -115,13 +119,7 @@ def set_policy(root: str, topic: str, subscription: str | None = None, **values:
     if isinstance(values.get("guard_tables"), Mapping):
         values["guard_tables"] = text_of(values["guard_tables"])
 
-    mine = plain_topic(topic), subscription
-
-    def decide(found: Subscription | None) -> Subscription | None:
-        line = existing(found, mine)
-        return with_policies(root, line, line.with_set(values))
-
-    return change(root, mine, decide)
+    return change_each(root, topic, subscription, lambda line: with_policies(root, line, line.with_set(values)))
 
 
 def unset_policy(root: str, topic: str, *names: str, subscription: str | None = None) -> bool:
@@ -148,7 +146,11 @@ def policy_history(root: str, topic: str, subscription: str | None = None) -> li
     Raises:
         NoWarehouse: the folder has no registry.
     """
-    rows = history(open_table(root, SUBSCRIPTIONS), (plain_topic(topic), subscription or ""))
+    name = plain_topic(topic), subscription or ""
+    if subscription is not None:
+        with suppress(SubscriptionNotFound):
+            name = registered(root, topic, subscription).named
+    rows = history(open_table(root, SUBSCRIPTIONS), name)
     return [Held(row["start"], row["policies"]) for row in rows]
 
 

@@ -16,7 +16,7 @@ from pipeline.client.options import refuse, spelled_out
 from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.arguments import HowScheduled
 from pipeline.client.subscribing.calendars import calendars
-from pipeline.client.subscribing.topics import partition_counts
+from pipeline.client.tables.partitions import partition_counts
 from pipeline.config.errors import BadValue, check_kind, check_text
 from pipeline.config.spelling import iso_text
 from pipeline.delta.deltars import open_table, query, quoted, replace_rows, retried

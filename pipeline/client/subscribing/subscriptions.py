@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.subscribing.deadletters import check_letters
+from pipeline.client.subscribing.linepolicies import as_stated, check_guard, plain, sink_after_of
 from pipeline.client.subscribing.lines import (
     grown_history,
     keep_small,
@@ -25,8 +26,6 @@ from pipeline.client.subscribing.lines import (
 from pipeline.config.errors import AlreadySubscribed, BadValue, check_kind, check_text
 from pipeline.config.spelling import command_line, subscription_options
 from pipeline.delta.deltars import LOG_STAYS, fitted, open_table, query, retried, rows_of
-from pipeline.subscriptions.destination import same_topic
-from pipeline.subscriptions.guards import Guard
 from pipeline.subscriptions.incarnations import Name, Sought, wrong_names
 from pipeline.subscriptions.lines import Registered, RegistryLine
 from pipeline.subscriptions.policies import Policies
@@ -126,14 +125,14 @@ def subscribe(root: str, new: Subscription) -> bool:
 def register(root: str, new: Subscription, said: Collection[str] | None = None) -> bool:
     """As `subscribe`; of one that is there only those columns and policies have to be so that somebody said."""
     check_kind("new", new, Subscription, "a Subscription")
-    new = replace(new, topic=plain_topic(new.topic), policies=_plain(new.policies))
+    new = replace(new, topic=plain_topic(new.topic), policies=plain(new.policies))
 
     def decide(found: Subscription | None) -> Subscription | None:
         if found is None:
-            _check_guard(new.policies)
+            check_guard(new.policies)
             return _begun(root, new)
         start = found.start if found.sought is None else new.start
-        there = replace(found, start=start, policies=_stated(found.policies, new.policies))
+        there = replace(found, start=start, policies=as_stated(found.policies, new.policies))
         wanted = new if said is None else _as_said(there, new, said)
         if there == wanted:
             return None
@@ -189,7 +188,7 @@ def subscribe_all(root: str, lines: Callable[[DeltaTable], list[Subscription]]) 
 
 
 def set_policies(root: str, topic: str, name: str, policies: Policies) -> bool:
-    """Give a subscription other policies; False when it has these already. The rest of its line stays.
+    """Give a subscription other policies, on each partition of the topic; False when it has these already.
 
     Raises:
         NoWarehouse: the folder has no registry.
@@ -197,21 +196,36 @@ def set_policies(root: str, topic: str, name: str, policies: Policies) -> bool:
         BadValue: the number of slots is another one; it stays while the subscription acknowledges.
         StillConflicting: others changed this line every time; nothing was written.
     """
-    mine = plain_topic(topic), name
     check_kind("policies", policies, Policies, "Policies")
-    return change(root, mine, lambda found: with_policies(root, existing(found, mine), policies))
+    return change_each(root, topic, name, lambda found: with_policies(root, found, policies))
 
 
 def unsubscribe(root: str, topic: str, name: str) -> None:
-    """End a subscription. If it comes back under its name, it begins anew, and nothing of before is open for it.
+    """End a subscription, on each partition of the topic. If it comes back, it begins anew, with nothing open for it.
 
     Raises:
         NoWarehouse: the folder has no registry.
         SubscriptionNotFound: there is no such subscription.
         StillConflicting: others changed this line every time; nothing was written.
     """
-    mine = plain_topic(topic), name
-    change(root, mine, lambda found: existing(found, mine), active=False)
+    change_each(root, topic, name, lambda found: found, active=False)
+
+
+def change_each(
+    root: str, topic: str, name: str, decide: Callable[[Subscription], Subscription | None], *, active: bool = True
+) -> bool:
+    """As `change`, of each subscription that a topic and a name mean; whether a line was replaced.
+
+    Raises:
+        NoWarehouse, SubscriptionNotFound, BadValue: as for `meant`.
+        StillConflicting: others changed a line every time; those before it are changed.
+    """
+
+    def changed(mine: Name) -> bool:
+        return change(root, mine, lambda found: decide(existing(found, mine)), active=active)
+
+    fresh = [changed(each.named) for each in meant(root, topic, name)]
+    return any(fresh)
 
 
 def change(
@@ -262,9 +276,9 @@ def with_policies(root: str, found: Subscription, policies: Policies) -> Subscri
     elif policies.ack and policies.ack_after == old.ack_after:
         # While it did not acknowledge, all that came counted as settled; and what was settled before stays so.
         policies = replace(policies, ack_after=None)
-    policies = replace(policies, sink_after=_sink_after(old, policies))
+    policies = replace(policies, sink_after=sink_after_of(old, policies))
     if (policies.guard, policies.guard_tables) != (old.guard, old.guard_tables):
-        _check_guard(policies)
+        check_guard(policies)
     new = _begun(root, replace(found, policies=policies))
     return None if new == found and found.unclear is None else new
 
@@ -285,15 +299,28 @@ def existing(found: Subscription | None, name: Name) -> Subscription:
     return found
 
 
-def registered(root: str, topic: str, name: str) -> Subscription:
-    """A subscription that has to be there.
+def meant(root: str, topic: str, name: str) -> list[Subscription]:
+    """The subscriptions that a topic and a name mean: that of the topic, and those of its partitions.
 
     Raises:
         NoWarehouse: the folder has no registry.
-        SubscriptionNotFound: there is no such subscription.
+        SubscriptionNotFound: there is none.
+        BadValue: one of them is no text, or not Unicode.
     """
     mine = plain_topic(topic), name
-    return existing(line_of(open_table(root, SUBSCRIPTIONS), mine), mine)
+    found = chosen(active(open_table(root, SUBSCRIPTIONS), named_in_sql(mine, partitions=True)), *mine)
+    if not found:
+        raise SubscriptionNotFound(*mine)
+    return found
+
+
+def registered(root: str, topic: str, name: str) -> Subscription:
+    """A subscription that has to be there; of a topic with partitions the first one that it means.
+
+    Raises:
+        NoWarehouse, SubscriptionNotFound, BadValue: as for `meant`.
+    """
+    return meant(root, topic, name)[0]
 
 
 def subscriptions(root: str, topic: str | None = None, name: str | None = None) -> list[Subscription]:
@@ -335,7 +362,7 @@ def _of_line(line: RegistryLine) -> Subscription:
 
 def _begun(root: str, line: Subscription) -> Subscription:
     """A line whose acknowledgement, and whose sink, begin behind what there is now, unless it says where."""
-    policies = _plain(line.policies)
+    policies = plain(line.policies)
     line = replace(line, policies=policies)
     if line.letters_to[1] is not None:
         _check_letters(line, subscriptions(root))
@@ -344,12 +371,6 @@ def _begun(root: str, line: Subscription) -> Subscription:
     if policies.sink is not None and policies.sink_after is None:
         policies = replace(policies, sink_after=open_table(root, DELIVERIES).version())
     return replace(line, policies=policies)
-
-
-def _plain(policies: Policies) -> Policies:
-    """Policies with the topic of dead letters as tables have it."""
-    letters = policies.dead_letter_topic
-    return policies if letters is None else replace(policies, dead_letter_topic=plain_topic(letters))
 
 
 def _check_letters(line: Subscription, known: Sequence[Subscription]) -> None:
@@ -363,26 +384,6 @@ def _check_letters(line: Subscription, known: Sequence[Subscription]) -> None:
             if unnamed and each.named != line.named and each.letters_to[1] == line.letters_to[1]:
                 of = "/".join(each.named)
                 raise BadValue("dead_letter_topic", None, f"a name: {line.letters_to[1]} has the dead letters of {of}")
-
-
-def _check_guard(policies: Policies) -> None:
-    if policies.guard is not None:
-        Guard.of(policies.guard, policies.guard_tables).checked()
-
-
-def _sink_after(old: Policies, new: Policies) -> int | None:
-    """Where a sink begins, as far as it is stated: one that stays goes on, another one does not begin where it did."""
-    if new.sink is None:
-        return None
-    if same_topic(new.sink, old.sink):
-        return old.sink_after if new.sink_after is None else new.sink_after
-    return None if new.sink_after == old.sink_after else new.sink_after
-
-
-def _stated(found: Policies, new: Policies) -> Policies:
-    """Policies that are there, as somebody would state them who does not say since when they hold."""
-    found = replace(found, ack_after=None) if new.ack_after is None else found
-    return replace(found, sink_after=None) if new.sink_after is None else found
 
 
 def row_of(line: Subscription, *, active: bool) -> dict[str, object]:

@@ -13,20 +13,21 @@ from deltalake import DeltaTable
 
 from pipeline.client.checks import checked_topic
 from pipeline.client.message import MessageId, checked_id
-from pipeline.client.subscribing.lines import PARTITIONS, replace_lines, topic_row
+from pipeline.client.subscribing.lines import replace_lines, topic_row
 from pipeline.client.subscribing.subscriptions import Subscription, active, register, subscribe_all
-from pipeline.config.errors import BadValue, check_count
+from pipeline.client.tables.partitions import (
+    MOST_PARTITIONS,
+    PARTITIONS,
+    counts_of,
+    partition_counts,
+    partitions_of,
+    topic_partitions,
+)
+from pipeline.config.errors import BadValue, check_count, check_kind
 from pipeline.delta.deltars import open_table, query, quoted
-from pipeline.subscriptions.topicnames import partition_name, partition_of, plain_topic, topic_of
+from pipeline.subscriptions.topicnames import partition_of, plain_topic, topic_of
 from schemas import MESSAGES, SUBSCRIPTIONS
 
-MOST_PARTITIONS = 10_000
-_COUNTS = f"""
-    SELECT topic, MAX(partitions) AS partitions FROM (
-        SELECT topic, TRY_CAST(policies['{PARTITIONS}'] AS BIGINT) AS partitions FROM registry
-        WHERE NOT active AND subscription = '' AND type = '{PARTITIONS}' AND topic IS NOT NULL
-    ) WHERE partitions BETWEEN 1 AND {MOST_PARTITIONS} GROUP BY topic
-"""  # noqa: S608 - our own words
 _TOPICS = "SELECT DISTINCT topic FROM (SELECT topic FROM registry WHERE active UNION ALL SELECT topic FROM messages)"
 
 
@@ -94,19 +95,18 @@ def _new_for(line: Subscription, topic: str) -> Subscription:
     return replace(line, topic=topic, start="earliest", policies=policies, unclear=None)
 
 
-def partitions_of(topic: str, partitions: int) -> list[str]:
-    """The names of so many partitions of a topic."""
-    return [partition_name(topic, number) for number in range(partitions)]
+def subscribe(root: str, new: Subscription) -> bool:
+    """Register a subscription of a topic, or of each of its partitions; False when all are registered already, just so.
 
+    One that was sought since is the same one, wherever it was to start. One that acknowledges counts all that was
+    released before as settled, unless its policies say since when.
 
-def partition_counts(root: str) -> dict[str, int]:
-    """The number of partitions of each topic that has some."""
-    return counts_of(open_table(root, SUBSCRIPTIONS))
-
-
-def counts_of(registry: DeltaTable) -> dict[str, int]:
-    """The same, of the registry at a version."""
-    return {row["topic"]: row["partitions"] for row in query(_COUNTS, registry=registry)}
+    Raises:
+        NoWarehouse: the folder has no registry.
+        AlreadySubscribed: the name is taken, with other settings.
+        StillConflicting: others changed a line every time; those of partitions before it are registered.
+    """
+    return subscribe_each(root, new)
 
 
 def subscribe_each(root: str, new: Subscription, said: Collection[str] | None = None) -> bool:
@@ -117,14 +117,10 @@ def subscribe_each(root: str, new: Subscription, said: Collection[str] | None = 
     Raises:
         NoWarehouse, AlreadySubscribed, StillConflicting: as for `subscribe`.
     """
+    check_kind("new", new, Subscription, "a Subscription")
     names = topic_partitions(root, plain_topic(new.topic))
     fresh = [register(root, replace(new, topic=each), said) for each in names]
     return any(fresh)
-
-
-def topic_partitions(root: str, topic: str) -> list[str]:
-    """The partitions of a topic; the topic itself when it has none."""
-    return expanded(root, [topic])
 
 
 def topics_of(root: str, topic: str, message_id: MessageId) -> list[str]:
@@ -141,10 +137,3 @@ def topics_of(root: str, topic: str, message_id: MessageId) -> list[str]:
     if message_id.identity is None or not message_id.is_sent:
         return [own]
     return list(dict.fromkeys([own, *topic_partitions(root, own)]))
-
-
-def expanded(root: str, topics: Iterable[str]) -> list[str]:
-    """Topics, with partitions in the place of those that have some; each once."""
-    counts = partition_counts(root)
-    names = (partitions_of(each, counts[each]) if each in counts else [each] for each in topics)
-    return list(dict.fromkeys(name for several in names for name in several))

@@ -61,8 +61,15 @@ class DataFile:
     high: Mapping[str, Any]
 
     def may_hold(self, wanted: Mapping[str, Any]) -> bool:
-        """Whether a row may have these values, as far as the log knows; an end of another type says nothing."""
+        """Whether a row may have these values, or one of several, as far as the log knows.
+
+        An end of another type says nothing.
+        """
         for name, value in wanted.items():
+            if isinstance(value, tuple):
+                if not any(self.may_hold({name: each}) for each in value):
+                    return False
+                continue
             low, high = self.low.get(name), self.high.get(name)
             if isinstance(low, type(value)) and value < low:
                 return False

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from pipeline.client.clock import is_turned, is_virtual
 from pipeline.client.tables.datarows import ORDER, DataFile, DataRows, data_file
+from pipeline.client.tables.partitions import topic_partitions
 from pipeline.client.tables.tail import Actions, Tail, files_at
 from pipeline.config.errors import VersionGone
 from pipeline.delta.deltars import open_table, path_of
@@ -32,7 +33,9 @@ _BEFORE_ALL = (-1, 0)
 """An order that comes before all others."""
 _MOST_AT_ONCE, _TAKEN_APART = 8_192, 1_024
 """Rows that are read together, and that are Python's at a time."""
-_ALL: Mapping[str, str] = {}
+Wanted = Mapping[str, str | tuple[str, ...]]
+"""Columns, and the value that is wanted, or one of several."""
+_ALL: Wanted = {}
 _Ordered = tuple[tuple[int, int], dict[str, Any]]
 """A row after its version and place."""
 
@@ -110,12 +113,15 @@ class Deliveries:
         # In a replay, and where a test turns the clock, what the wall clock said at a commit means nothing.
         self.virtual = is_turned(root) or is_virtual(root)
         self._older = self._history() if earliest and begin is None else None
-        self._given, self._wanted = _BEFORE_ALL, dict[str, str]()
+        self._topics = dict[str, tuple[str, ...]]()
+        self._given, self._wanted = _BEFORE_ALL, _ALL
         behind = self.newest if not earliest else -1 if self._older is None else self._older[0]
         self._tail = Tail(self._files, self._folder, behind + 1 if begin is None else begin)
 
     def take(self, topic: str | None = None, subscription: str | None = None) -> Iterator[Delivery]:
         """The deliveries that became visible since the last call, in order; of one topic or subscription when named.
+
+        A topic means its partitions, too: those that it has when it is named first.
 
         Costs one look at the log and one pass over the new files. What was delivered before the beginning of the log
         comes with the first call, in the order in which it was due. What a store did not give comes with the next one.
@@ -126,7 +132,7 @@ class Deliveries:
             VersionGone: maintenance removed the log entry of a version, or a file of it.
             BrokenVersion: a version is empty or cut short.
         """
-        wanted, older = _named(topic, subscription), self._older
+        wanted, older = self._named(topic, subscription), self._older
         self._older = None
         if older is not None:
             version, files = older
@@ -162,7 +168,7 @@ class Deliveries:
         return self._tail.next
 
     def rows(
-        self, version: int, path: str, wanted: Mapping[str, str], columns: Sequence[str], in_us: str | None = None
+        self, version: int, path: str, wanted: Wanted, columns: Sequence[str], in_us: str | None = None
     ) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
         """The rows of a file with these values, and the place of each in the file, from 1 on; some thousand at once.
 
@@ -188,7 +194,7 @@ class Deliveries:
         self,
         version: int,
         added: Sequence[Mapping[str, Any]],
-        wanted: Mapping[str, str],
+        wanted: Wanted,
         columns: Sequence[str],
         in_us: str | None = None,
     ) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
@@ -216,7 +222,17 @@ class Deliveries:
                     raise
         return None
 
-    def _commit(self, version: int, log: Actions, wanted: Mapping[str, str]) -> Iterator[_Ordered]:
+    def _named(self, topic: str | None, subscription: str | None) -> Wanted:
+        wanted: dict[str, str | tuple[str, ...]] = {} if subscription is None else {"subscription": subscription}
+        if topic is None:
+            return wanted
+        if topic not in self._topics:
+            own = plain_topic(topic)
+            self._topics[topic] = tuple(dict.fromkeys([own, *topic_partitions(self.root, own)]))
+        names = self._topics[topic]
+        return wanted | {"topic": names[0] if len(names) == 1 else names}
+
+    def _commit(self, version: int, log: Actions, wanted: Wanted) -> Iterator[_Ordered]:
         # Where retention took rows out, those that it wrote again are not new.
         files = [data_file(add) for add in appended(log)]
         if not any(each.may_hold(wanted) for each in files):
@@ -224,7 +240,7 @@ class Deliveries:
         sources = [self._source(version, each, wanted) for each in files]
         return _ordered(version, _numbered(merged(sources, ORDER), wanted))
 
-    def _source(self, version: int, file: DataFile, wanted: Mapping[str, str]) -> Source:
+    def _source(self, version: int, file: DataFile, wanted: Wanted) -> Source:
         """The rows of a file; where none is wanted they are only counted."""
         names = DELIVERIES.columns.names
         if file.may_hold(wanted):
@@ -257,12 +273,7 @@ class Deliveries:
         )
 
 
-def _named(topic: str | None, subscription: str | None) -> dict[str, str]:
-    named = {"topic": None if topic is None else plain_topic(topic), "subscription": subscription}
-    return {key: value for key, value in named.items() if value is not None}
-
-
-def _numbered(pieces: Iterable[pa.Table | pa.RecordBatch], wanted: Mapping[str, str] = _ALL) -> Iterator[pa.Table]:
+def _numbered(pieces: Iterable[pa.Table | pa.RecordBatch], wanted: Wanted = _ALL) -> Iterator[pa.Table]:
     """Rows with these values, with the place of each among all rows, from 1 on."""
     place = 1
     for rows in pieces:
@@ -290,7 +301,8 @@ def _placed(
     ).to_pylist()
 
 
-def _matching(rows: pa.Table | pa.RecordBatch, wanted: Mapping[str, str]) -> pa.Table | pa.RecordBatch:
+def _matching(rows: pa.Table | pa.RecordBatch, wanted: Wanted) -> pa.Table | pa.RecordBatch:
     for column, value in wanted.items():
-        rows = rows.filter(pc.equal(rows.column(column), value))
+        is_wanted = pc.is_in if isinstance(value, tuple) else pc.equal
+        rows = rows.filter(is_wanted(rows.column(column), pa.array(value) if isinstance(value, tuple) else value))
     return rows

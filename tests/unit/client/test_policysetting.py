@@ -25,7 +25,8 @@ from pipeline.client.subscribing.policysetting import (
     unset_policy,
 )
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
-from pipeline.client.subscribing.topics import create_partitioned_topic, topic_partitions
+from pipeline.client.subscribing.topics import create_partitioned_topic
+from pipeline.client.tables.partitions import topic_partitions
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.storage.files import Files

@@ -24,8 +24,9 @@ from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.patterns import ConsumedTopics
 from pipeline.client.subscribing.policysetting import policies_of, policy_history, set_policy, unset_policy
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
-from pipeline.client.subscribing.topics import create_partitioned_topic, partition_counts
+from pipeline.client.subscribing.topics import create_partitioned_topic
 from pipeline.client.tables.deliveries import Deliveries
+from pipeline.client.tables.partitions import partition_counts
 from pipeline.config.errors import BadValue
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.topicnames import plain_topic

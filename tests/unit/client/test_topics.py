@@ -24,7 +24,8 @@ from pipeline.client.message import MessageId
 from pipeline.client.subscribing import lines
 from pipeline.client.subscribing.patterns import ConsumedTopics
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
-from pipeline.client.subscribing.topics import create_partitioned_topic, partition_counts
+from pipeline.client.subscribing.topics import create_partitioned_topic
+from pipeline.client.tables.partitions import partition_counts
 from pipeline.config.errors import AlreadySubscribed, BadValue
 from pipeline.delta.deltars import open_table
 from pipeline.subscriptions.policies import Policies

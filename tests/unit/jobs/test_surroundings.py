@@ -24,7 +24,7 @@ from pipeline.client.client import Client
 from pipeline.client.create import create_all
 from pipeline.client.producing.inbox import OutgoingMessage, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
-from pipeline.client.subscribing.topics import topic_partitions
+from pipeline.client.tables.partitions import topic_partitions
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import open_table
 from schemas import INBOX

@@ -26,8 +26,8 @@ from pipeline.client.exceptions import ConnectError
 from pipeline.client.message import MessageId
 from pipeline.client.producing import writer as producer_inbox
 from pipeline.client.producing.inbox import OutgoingMessage, send
-from pipeline.client.subscribing import topics
 from pipeline.client.subscribing.topics import create_partitioned_topic
+from pipeline.client.tables import partitions
 from pipeline.client.tables import topiclog as reader_log
 from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config import s3
@@ -348,7 +348,7 @@ def test_a_client_of_a_store_that_is_away_says_so(monkeypatch: pytest.MonkeyPatc
         raise OSError(NO_CONNECTION)
 
     client = Client("s3://bucket/client")
-    for module in (producer_inbox, topics, reader_log):
+    for module in (producer_inbox, partitions, reader_log):
         monkeypatch.setattr(module, "open_table", away)
     for call in (
         lambda: client.create_producer("t"),
