@@ -16,6 +16,7 @@ from pipeline.delta.logs.entries import uri_name
 from pipeline.delta.reading.strangers import FOLDED, FilesBroken, too_large
 from pipeline.delta.warehouse import Place, Warehouse
 from pipeline.ingest.core.rules import (
+    CODED,
     ROW,
     ZONE,
     classify,
@@ -182,7 +183,8 @@ def numbered(inbox: Gathered, terms: Terms) -> pa.Table:
 
 def _unique(classified: pa.Table, texts: Texts, terms: Terms, decide: Decide) -> UniqueBatch:
     """What becomes of rows that nothing else refuses, where keys may meet."""
-    if not terms.topics.unique:
+    names = classified.column(CODED).combine_chunks().dictionary.to_pylist() if terms.topics.unique else ()
+    if not any(terms.topics.owner(each.decode(errors="surrogateescape")) in terms.topics.unique for each in names):
         return NO_KEYS
     rows = classified.filter(pc.is_null(classified.column("reason"))).select(ASKED)
     topics = unique_rows(rows, terms.topics)
