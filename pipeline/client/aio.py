@@ -252,8 +252,10 @@ class Reader(_Wraps[reader.Reader]):
         Raises:
             AlreadyClosed: the reader is closed.
         """
-        while (found := await asyncio.to_thread(self._made.next_message, 0)) is None:  # noqa: ASYNC110 - a table tells nobody that it has grown
-            await asyncio.sleep(_LOOK_S)
+        # A thread goes on when this is cancelled: it takes no message, and what it reads the next call gets.
+        while (found := self._made.take_ready()) is None:
+            if not await asyncio.to_thread(self._made.fetch):
+                await asyncio.sleep(_LOOK_S)
         return found
 
 

@@ -12,6 +12,8 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 
 from pipeline.client.clock import clock_of
 from pipeline.client.consuming.consumerlistener import Receiver
@@ -55,8 +57,11 @@ class _Part:
         """When the next message is due; None: none is known."""
         return self._index.next_due
 
-    def take(self, now: int, most: int) -> Rows | None:
-        """The next rows, what came to the log since among them; None: there are none now."""
+    def take(self, now: int, most: int, give: Callable[[Rows], None]) -> None:
+        """Give the next rows, what came to the log since among them, if there are any now.
+
+        Whatever ends it in between, Ctrl-C too, they are there for the next call.
+        """
         if (found := self.log.places(self._after, self._since)) is not None and len(found[0]):
             ledgers, entries, dues = found
             self._index.add(ledgers, entries, dues if self._delayed else dues * 0)
@@ -65,12 +70,12 @@ class _Part:
         while len(due := self._index.pop_due(min(now, MAX_TIME), most)):
             try:
                 rows = self.log.rows(due.ledger_ids, due.entry_ids)
-            except Exception:
+                if len(rows):
+                    give(rows)
+                    return
+            except BaseException:
                 self._index.add(due.ledger_ids, due.entry_ids, due.due)
                 raise
-            if len(rows):
-                return rows
-        return None
 
 
 class Reader(Receiver):
@@ -135,15 +140,28 @@ class Reader(Receiver):
         """
         return self._received("read_next", "reader_listener", timeout_millis)
 
-    def next_message(self, timeout_millis: int | None) -> Message | None:
-        """The next message; None: none came in time.
+    def fetch(self) -> bool:
+        """Read what the next messages are, unless they are known; whether `take_ready` has one now.
+
+        Raises:
+            AlreadyClosed: the reader is closed.
+        """
+        with self._lock:
+            self._check_open()
+            return self._there()
+
+    def take_ready(self) -> Message | None:
+        """The next message, if it was read already; waits for nothing, not even for a call of another thread.
 
         Raises:
             AlreadyClosed: the reader is closed.
             OperationNotSupported: a listener gets the messages.
         """
         self._refuse_beside("reader_listener", "read_next")
-        return self._next(timeout_millis)
+        self._check_open()
+        with suppress(IndexError):
+            return self._ready.popleft()
+        return None
 
     def _next(self, timeout_millis: int | None) -> Message | None:
         ends = None if timeout_millis is None else monotonic_ms() + timeout_millis
@@ -246,15 +264,20 @@ class Reader(Receiver):
         for name in list(self._parts):
             part = self._parts.pop(name)
             self._parts[name] = part
-            rows = part.take(self._now(), self._ahead)
-            while rows is not None and len(rows):
-                window = first_window(rows)
-                count = len(window.payloads)
-                self._ready.extend(Message(window, each, self._schema, name) for each in range(count))
-                rows = rows.part(count, len(rows))
+            part.take(self._now(), self._ahead, partial(self._make_ready, name))
             if self._ready:
                 return True
         return False
+
+    def _make_ready(self, topic: str, rows: Rows) -> None:
+        """Messages of rows wait for the next calls: all of them, or none."""
+        messages = list[Message]()
+        while len(rows):
+            window = first_window(rows)
+            count = len(window.payloads)
+            messages += (Message(window, each, self._schema, topic) for each in range(count))
+            rows = rows.part(count, len(rows))
+        self._ready.extend(messages)
 
     def _check_open(self) -> None:
         if self._closed.is_set():

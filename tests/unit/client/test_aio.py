@@ -29,7 +29,7 @@ from tests.support.consumed import World
 from tests.support.producing import payloads
 
 _PATIENCE_S = 10
-OWN = {"put", "next_message", "listen", "take_on"}
+OWN = {"put", "next_message", "fetch", "take_ready", "listen", "take_on"}
 """What parts of the client call of each other."""
 NOT_AWAITED = {"topic", "producer_name", "last_sequence_id", "subscription_name", "consumer_name", "is_connected"} | {
     "pause_message_listener",

@@ -13,6 +13,10 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.client import aio
 from pipeline.client.checks import Closing
+from pipeline.client.message import MessageId
+from pipeline.client.tables.topiclog import TopicLog
+from schemas import MESSAGES
+from tests.support.client import message_row, put
 
 _PATIENCE_S = 10
 
@@ -61,3 +65,33 @@ def test_what_somebody_waits_for_is_given() -> None:
     found = asyncio.run(aio._making(lambda _: made, lambda each: each)(aio._Wraps(object())))
     assert found is made
     assert not made.closed.is_set()
+
+
+def test_what_a_cancelled_call_of_a_reader_was_reading_the_next_one_gives(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread went on, took the first message, and gave it to nobody."""
+    put(root, MESSAGES, *(message_row(1, entry, 0) for entry in range(2)))
+    begun, goes, rows = threading.Event(), threading.Event(), TopicLog.rows
+
+    def slow(*args: Any) -> Any:  # noqa: ANN401 - of a function that is replaced
+        begun.set()
+        assert goes.wait(_PATIENCE_S)
+        return rows(*args)
+
+    monkeypatch.setattr(TopicLog, "rows", slow)
+
+    async def program() -> None:
+        async with aio.Client(root) as client:
+            reader = await client.create_reader("t", MessageId.earliest)
+            task = asyncio.create_task(reader.read_next())
+            await asyncio.to_thread(begun.wait, _PATIENCE_S)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            goes.set()
+            for entry in range(2):
+                found = await asyncio.wait_for(reader.read_next(), _PATIENCE_S)
+                assert found.message_id() == MessageId(-1, 1, entry)
+
+    asyncio.run(program())

@@ -15,6 +15,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from pipeline.client.client import Client
 from pipeline.client.consuming import reader as readers
 from pipeline.client.consuming.reader import Reader
+from pipeline.client.consuming.received import first_window
 from pipeline.client.exceptions import (
     AlreadyClosed,
     InvalidConfiguration,
@@ -82,21 +83,27 @@ def test_a_reader_hands_out_what_is_due_in_the_order_of_due_times(root: str, rea
     assert all_of(reader) == ["1.0"]
 
 
-@pytest.mark.parametrize("fails_at", [0, 1], ids=["places", "rows"])
-def test_what_a_store_does_not_give_at_once_is_read_by_the_next_call(
-    root: str, reader: Reader, monkeypatch: pytest.MonkeyPatch, fails_at: int
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+@pytest.mark.parametrize(
+    ("fails_at", "function"),
+    [(0, "tables.topiclog.arrow_of"), (1, "tables.topiclog.arrow_of"), (0, "consuming.reader.first_window")],
+    ids=["places", "rows", "messages"],
+)
+def test_what_a_call_does_not_get_to_the_end_of_is_read_by_the_next_one(
+    root: str, reader: Reader, monkeypatch: pytest.MonkeyPatch, fails_at: int, function: str, error: type[BaseException]
 ) -> None:
-    """A message that a reader has passed over would not come again."""
+    """A message that a reader has passed over would not come again. A panic of delta-rs is no `Exception`, either."""
     put(root, MESSAGES, row(1, 0, 50), row(1, 1, 60))
-    numbers = count()
+    functions: dict[str, Any] = {"arrow_of": arrow_of, "first_window": first_window}
+    numbers, real = count(), functions[function.rpartition(".")[2]]
 
     def refusing(*args: Any, **tables: Any) -> Any:  # noqa: ANN401 - of a function that is replaced
         if next(numbers) == fails_at:
-            raise OSError("the store does not answer")
-        return arrow_of(*args, **tables)
+            raise error("the store does not answer")
+        return real(*args, **tables)
 
-    monkeypatch.setattr("pipeline.client.tables.topiclog.arrow_of", refusing)
-    with pytest.raises(OSError, match="answer"):
+    monkeypatch.setattr(f"pipeline.client.{function}", refusing)
+    with pytest.raises(error, match="answer"):
         reader.read_next(0)
     assert all_of(reader) == ["1.0", "1.1"]
 
