@@ -89,14 +89,14 @@ def checked_topics(topic: object) -> dict[str, str]:
     return {checked_topic(each): each for each in topics}
 
 
-def check_limit(option: str, value: object, low: int = 0) -> int:
+def check_limit(option: str, value: object, low: int = 0, high: int = MOST) -> int:
     """The value of an option that is a number.
 
     Raises:
-        InvalidConfiguration: it is none, or too small.
+        InvalidConfiguration: it is none, or outside of its range.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= MOST:
-        raise InvalidConfiguration(option, value, f"it must be a whole number in {low}..{MOST}")
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise InvalidConfiguration(option, value, f"it must be a whole number in {low}..{high}")
     return value
 
 

@@ -34,6 +34,7 @@ from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.topicnames import plain_topic, spelled_like, topic_of
 from schemas import CURSORS
 from state import DelaylineError
+from state.leases import MAX_PRIORITY
 
 if TYPE_CHECKING:
     from pipeline.client.consuming import opening, reader, registering
@@ -177,6 +178,7 @@ class Client(SetsPolicies, SetsSchedules, Commander, Looker, Closing):
         refuse(CONSUMER, how, HowConsumed.__annotations__)
         check_kinds(subscription_name=subscription_name, consumer_type=consumer_type)
         check_limit("receiver_queue_size", how.get("receiver_queue_size", 0))
+        check_limit("priority_level", how.get("priority_level", 0), high=MAX_PRIORITY)
         mode = how.get("regex_subscription_mode", RegexSubscriptionMode.PersistentOnly)
         consumed = patterns.ConsumedTopics(self._root, topic, subscription_name, how.get("dead_letter_policy"), mode)
         usual_s = _LOOK_S if consumed.named else _PATTERN_LOOK_S

@@ -42,7 +42,7 @@ class HowConsumed(TypedDict, total=False):
         key_shared_policy: how keys are divided; only its mode `AutoSplit` can be had.
         batch_index_ack_enabled: whether messages of a batch are acknowledged one by one; they are, whether it is said
             or not, since each message is an entry.
-        priority_level: of a failover consumer; 0 is the best.
+        priority_level: of a failover consumer, 0..2^31; 0 is the best.
         consumer_event_listener: told when a failover consumer becomes the one that gets messages.
         tick_ms: the precision of a subscription that is new: a message comes up to so much late; a second if nothing
             is said.

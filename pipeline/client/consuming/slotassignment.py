@@ -72,8 +72,9 @@ class SlotAssignment:
 
     def _begin_session(self, replay: LeaseReplay) -> None:
         name, session = self._options.consumer_name, secrets.randbits(_SESSION_BITS)
-        self._logs.sessions.hold(session)
         self.member = LeaseMember(replay, name, session, self._options.kind, _USUAL, self._options.priority)
+        # What cannot be a member holds no lock: nobody would let it go.
+        self._logs.sessions.hold(session)
         self.event_rows = self._tracker.event_rows = EventRows(self._key, name, session)
 
     @property

@@ -19,11 +19,13 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client.checks import PROCESS
+from pipeline.client.choices import ConsumerType
 from pipeline.client.client import Client
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumerlistener import Announcer, Worker
 from pipeline.client.exceptions import ClientError, InvalidConfiguration, InvalidMessage, OperationNotSupported
 from pipeline.client.message import Message, MessageId
+from pipeline.client.subscribing.subscriptions import subscriptions
 from state import SubscriptionType
 from tests.support.consumed import World, drained, names
 
@@ -169,6 +171,18 @@ def test_two_listeners_may_end_each_other() -> None:
     for each in workers:
         each._thread.join(_PATIENCE_S)
         assert not each._thread.is_alive()
+
+
+@pytest.mark.parametrize("level", [-1, "1", None, 1.0, True, (1 << 31) + 1])
+def test_a_priority_that_cannot_be_is_refused_before_anything_is_registered(
+    root: str,
+    client: Client,
+    level: Any,  # noqa: ANN401 - any value
+) -> None:
+    """The consumer never joined: who waited for a message did so for ever, and all others of the process were slow."""
+    with pytest.raises(InvalidConfiguration, match=r"priority_level = .* in 0\.\.2147483648"):
+        client.subscribe("t", "s", ConsumerType.Failover, priority_level=level)
+    assert subscriptions(root) == []
 
 
 def test_a_listener_that_ends_its_thread_goes_on_with_the_next_message() -> None:

@@ -19,12 +19,13 @@ from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.opening import engine_of, new_consumer, open_consumer
 from pipeline.client.consuming.options import ConsumerOptions
+from pipeline.client.consuming.sessionlocks import FOLDER
 from pipeline.client.exceptions import ConsumerBusy, OperationNotSupported, Timeout
 from pipeline.client.message import Message
 from pipeline.config.errors import StillConflicting
 from pipeline.delta.deltars import append
 from schemas import CONSUMER_EVENTS, CURSORS, DELIVERIES, Table
-from state import CorruptBytes, SubscriptionType
+from state import CorruptBytes, OutOfRange, SubscriptionType
 from tests.support.consumed import SUBSCRIPTION, TOPIC, SettleFake, World, drained, names
 
 EXCLUSIVE, SHARED = SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED
@@ -239,6 +240,18 @@ def test_a_consumer_that_fails_does_not_keep_others_from_their_turns(tmp_path: P
             engine.turn()
         world.settle.settle()
     assert names(drained(whole)) == TEN
+
+
+def test_a_consumer_that_cannot_join_holds_no_file(tmp_path: Path) -> None:
+    """It tries again with each turn: each left a locked file, and there were more of them for ever."""
+    world = World(str(tmp_path))
+    engine = world.process()
+    consumer = world.consumer(engine, priority=-1)
+    with pytest.raises(OutOfRange):
+        world.run(3)
+    assert not consumer.is_connected()
+    assert not engine.logs.sessions._held
+    assert not list((tmp_path / FOLDER).glob("*"))
 
 
 class Settling:
