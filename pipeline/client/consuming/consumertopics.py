@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pipeline.client.checks import checked_columns, checked_place
 from pipeline.client.consuming.received import Received
 from pipeline.client.consuming.topicconsumer import TopicConsumer
+from pipeline.client.consuming.unackedtracker import ROUND
 from pipeline.client.exceptions import InvalidMessage, OperationNotSupported
 from pipeline.client.message import Message, MessageId
 from pipeline.client.subscribing.seeking import Where
@@ -92,6 +93,8 @@ def settle(topic_consumers: Sequence[TopicConsumer], message: Named | pa.Table) 
 def fail(topic_consumers: Sequence[TopicConsumer], message: Named | pa.Table, after_ms: int | None) -> None:
     """A message, or each of a table, failed, and is to come again after so long; None: by the policies.
 
+    What has come again since it was received is another delivery, of which nothing is said.
+
     Raises:
         InvalidMessage: it is of none of the topic consumers.
     """
@@ -102,7 +105,9 @@ def fail(topic_consumers: Sequence[TopicConsumer], message: Named | pa.Table, af
         return
     topic_consumer, place = address_of(topic_consumers, message)
     if counts(topic_consumer, message):
-        topic_consumer.tracker.fail(place, after_ms)
+        # An id names no round.
+        count = message.redelivery_count() if isinstance(message, Received) else None
+        topic_consumer.tracker.fail(place, after_ms, count)
 
 
 def by_topic(
@@ -114,7 +119,7 @@ def by_topic(
         InvalidMessage: a column is missing, or has what no position can be.
     """
     needed = ["topic", "ledger_id", "entry_id"][len(topic_consumers) == 1 :]
-    table = checked_columns(table, [*needed, "life"] if "life" in table.column_names else needed)
+    table = checked_columns(table, [*needed, *(each for each in ("life", ROUND) if each in table.column_names)])
     for column, most in (("ledger_id", MAX_LEDGER), ("entry_id", MAX_ENTRY)):
         numbers = longs(table, column)
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) <= most:

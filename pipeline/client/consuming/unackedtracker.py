@@ -28,8 +28,10 @@ Place = tuple[int, int]
 """Ledger, entry."""
 Failed = dict[int, Positions]
 """Messages by redelivery count."""
-
-
+Nack = tuple[int | None, int | None]
+"""After how long messages come again, ms (None: by the policies), and their redelivery count (None: any)."""
+ROUND = "redelivery_count"
+"""The column that says in which round a message came."""
 Part = tuple[IntArray, IntArray, bool]
 """Ledgers and entries of messages that were handed out together; whether some of them had failed before."""
 
@@ -71,7 +73,7 @@ class UnackedTracker:
         self._handed = Handed(self.holding) if self._options.kind.alone else None
         self._acks: list[Place] = []
         self._ack_runs: list[Positions] = []
-        self._nacks: dict[int | None, list[Place]] = defaultdict(list)
+        self._nacks: dict[Nack, list[Place]] = defaultdict(list)
         self._room = self._limit.room
         self.upto = 0
         if self._timers is not None:
@@ -138,14 +140,23 @@ class UnackedTracker:
             self._ack_runs.append(found)
         return found is not None
 
-    def fail(self, place: Place, after_ms: int | None) -> None:
-        """A message failed; one that the application does not hold is none of its business."""
-        self._nacks[after_ms].append(place)
+    def fail(self, place: Place, after_ms: int | None, count: int | None) -> None:
+        """A message failed; one that the application does not hold is none of its business.
+
+        Args:
+            place: of the message.
+            after_ms: it comes again after so long; None: by the policies.
+            count: with this redelivery count, else it has come again since, and is somebody else's; None: with any.
+        """
+        self._nacks[after_ms, count].append(place)
 
     def fail_table(self, table: pa.Table, after_ms: int | None) -> None:
-        """All messages of a table failed."""
-        places = zip(longs(table, "ledger_id").tolist(), longs(table, "entry_id").tolist(), strict=True)
-        self._nacks[after_ms] += places
+        """All messages of a table failed, each with its redelivery count, if the table has them; the rest as `fail`."""
+        ledgers, entries = longs(table, "ledger_id"), longs(table, "entry_id")
+        counts = longs(table, ROUND) if ROUND in table.column_names else None
+        for count in [None] if counts is None else np.unique(counts).tolist():
+            mine = slice(None) if count is None else counts == count
+            self._nacks[after_ms, count] += zip(ledgers[mine].tolist(), entries[mine].tolist(), strict=True)
 
     def fail_all(self) -> None:
         """All that the application holds comes again at once."""
@@ -166,8 +177,8 @@ class UnackedTracker:
                 self._handed.add(rows)
         self._pass_acks()
         nacks, self._nacks = self._nacks, defaultdict(list)
-        for after_ms, places in nacks.items():
-            self._put_back(self._taken_back(_runs(places)), after_ms, NACK)
+        for (after_ms, count), places in nacks.items():
+            self._put_back(self._taken_back(_runs(places), count), after_ms, NACK)
         if self._timers is not None and (due := self._timers.take_due(self._clock.timer())):
             self._put_back(self._taken_back(due), None, ACK_TIMEOUT)
         self._room = self._limit.room
@@ -197,9 +208,9 @@ class UnackedTracker:
         """How many messages the application has, as of the last `count`."""
         return self._limit.unacked
 
-    def _taken_back(self, positions: Positions | None = None) -> Failed:
-        """Take some messages (None: all) from what the application has; those that it had, by redelivery count."""
-        failed = self.holding.take(positions)
+    def _taken_back(self, positions: Positions | None = None, count: int | None = None) -> Failed:
+        """Take some messages (None: all) from what the application has, of one redelivery count or of any, by it."""
+        failed = self.holding.take(positions, count)
         self._limit = self._limit.returned(sum(each.messages for each in failed.values()))
         return failed
 

@@ -62,13 +62,18 @@ class DeliverySet:
         cells = ((ledger, cell, each) for ledger, cells in other._cells.items() for cell, each in cells.items())
         return sum(self.put(ledger, *cell, each) for ledger, cell, each in cells)
 
-    def take(self, positions: Positions | None = None) -> dict[int, Positions]:
-        """Take out those of some positions (None: of all), whatever their slots and counts; give them by count."""
+    def take(self, positions: Positions | None = None, count: int | None = None) -> dict[int, Positions]:
+        """Take out those of some positions (None: of all), whatever their slots; give them by redelivery count.
+
+        Args:
+            positions: which.
+            count: only those with this redelivery count; None: with any.
+        """
         everything = ((ledger, BitMap.union(*self._cells[ledger].values())) for ledger in sorted(self._cells))
         taken: dict[int, list[tuple[int, BitMap]]] = {}
         for ledger, entries in everything if positions is None else positions.by_ledger():
             for cell, held in list(self._cells.get(ledger, {}).items()):
-                if hit := held & entries:
+                if count in (None, cell[1]) and (hit := held & entries):
                     taken.setdefault(cell[1], []).append((ledger, hit))
                     self._keep(ledger, cell, held - hit)
         return {count: Positions.gathered(parts) for count, parts in taken.items()}

@@ -107,6 +107,27 @@ def test_a_message_that_failed_comes_again_with_its_count(tmp_path: Path) -> Non
     assert [(m.message_id().position, m.redelivery_count()) for m in drained(consumer)] == [((1, 0), 1), ((1, 1), 1)]
 
 
+@pytest.mark.parametrize("form", ["message", "table"])
+def test_a_failure_that_is_said_late_is_not_of_the_delivery_that_came_since(tmp_path: Path, form: str) -> None:
+    """It went to the dead letters while somebody worked on it."""
+    world = World(str(tmp_path))
+    world.dispatch.deliver((1, 0))
+    consumer = world.joined(unacked_messages_timeout_ms=3_000)
+    late = consumer.receive(0) if form == "message" else consumer.batch_receive_arrow(timeout_millis=0)
+    world.run(6)
+    world.again()
+    world.run(1)
+    again = consumer.receive(0)
+    assert again.redelivery_count() == 1
+    consumer.negative_acknowledge(late)
+    world.run(1)
+    assert world.settle.retries() == {}
+    # An id names the message as it came last.
+    consumer.negative_acknowledge(again if form == "message" else again.message_id())
+    world.run(1)
+    assert world.settle.retries() == {2: [(1, 0)]}
+
+
 def test_reconsume_later_is_a_failure_with_a_delay(tmp_path: Path) -> None:
     """The message keeps its place in the log, and its count grows."""
     world = World(str(tmp_path))
