@@ -184,8 +184,9 @@ class Consumer(Receiver):
     def acknowledge_cumulative(self, message: Named) -> None:
         """All that this consumer was handed up to a message is done with, in the order in which it was handed.
 
-        A message that was received before a seek says nothing. An id does not know when it was received: it names the
-        message as it was handed since.
+        A message that came again counts where it came last. What failed and still waits is done with, too, as in the
+        reference. A message that was received before a seek says nothing. An id does not know when it was received: it
+        names the message as it was handed since.
 
         Raises:
             AlreadyClosed: the consumer is closed.
@@ -201,7 +202,7 @@ class Consumer(Receiver):
                 raise InvalidMessage("message", str(message), "one that this consumer was handed and has not settled")
 
     def negative_acknowledge(self, message: Named | pa.Table, delay_ms: int | timedelta | None = None) -> None:
-        """A message, or each of a table, failed and is to come again.
+        """A message, or each of a table, failed and is to come again, unless it has come again since it was received.
 
         Args:
             message: the message, its id, or rows of `batch_receive_arrow`.

@@ -6,7 +6,7 @@ Nothing here reads or writes a table. The caller has the lock.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 
 import numpy as np
@@ -251,6 +251,11 @@ def _runs(places: list[Place]) -> Positions:
     return runs_of(array[:, 0], array[:, 1])
 
 
+def _positions(parts: Sequence[Part]) -> Positions:
+    none = np.zeros(0, np.int64)
+    return runs_of(*(np.concatenate([none, *(each[n] for each in parts)]) for n in (0, 1)))
+
+
 class Handed:
     """What was handed out, in order, as far as something of it is held: cumulative acknowledgement asks for it."""
 
@@ -278,14 +283,16 @@ class Handed:
             if len(at):
                 self._last = (ledger, entry)
                 return self._cut(number, int(at[-1]) + 1)
-        return runs_of(*np.zeros((2, 0), np.int64)) if (ledger, entry) == self._last else None
+        return _positions([]) if (ledger, entry) == self._last else None
 
     def _cut(self, number: int, count: int) -> Positions:
         before = [self._parts.popleft() for _ in range(number)]
         ledgers, entries, failed = self._parts[0]
         self._parts[0] = ledgers[count:], entries[count:], failed
         before.append((ledgers[:count], entries[:count], failed))
-        return runs_of(*(np.concatenate([each[n] for each in before]) for n in (0, 1)))
+        found, again = _positions(before), [each for each in self._parts if each[2]]
+        # What came again behind the message is in work, however early it came before.
+        return (PositionSet.of(found) - PositionSet.of(_positions(again))).positions() if again else found
 
     def _tidy(self) -> None:
         while self._parts and not self._holding.has_any(*self._parts[0][:2]):

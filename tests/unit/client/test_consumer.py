@@ -187,6 +187,30 @@ def test_cumulative_acknowledgement_takes_all_that_was_handed_out_up_to_a_messag
     assert names(drained(world.joined("b"))) == [(1, 0)]
 
 
+@pytest.mark.parametrize("comes", [False, True])
+def test_what_failed_is_acknowledged_with_what_comes_behind_it_while_it_waits(tmp_path: Path, *, comes: bool) -> None:
+    """As in the reference. What has come again since is in work: it came last behind the message."""
+    world = World(str(tmp_path), EXCLUSIVE)
+    world.dispatch.deliver(*TEN[:3])
+    consumer = world.joined()
+    first, _, third = drained(consumer)
+    consumer.negative_acknowledge(first)
+    world.run(1)
+    if comes:
+        world.again()
+        world.run(1)
+        assert names(drained(consumer)) == TEN[:1]
+    consumer.acknowledge_cumulative(third)
+    world.run(1)
+    assert world.settle.open == comes
+    if comes:
+        consumer.negative_acknowledge(first.message_id())
+        world.run(1)
+        assert world.settle.retries() == {2: TEN[:1]}
+    else:
+        assert not world.settle.opened.outstanding.counts.waiting
+
+
 def test_cumulative_acknowledgement_of_what_was_not_handed_out_is_refused(tmp_path: Path) -> None:
     """With delays nobody can say what is before a message that did not come yet."""
     world = World(str(tmp_path), EXCLUSIVE)

@@ -81,3 +81,15 @@ def test_a_message_that_came_again_stands_where_it_came_last() -> None:
     more = found.upto(1, 22)
     assert more is not None
     assert list(more.runs()) == [(1, 20, 22)]
+
+
+@pytest.mark.parametrize("again", [range(1), range(2, 3)])
+def test_what_came_again_behind_a_message_is_not_acknowledged_with_it(again: range) -> None:
+    """It was in work, and was lost when it failed: it counts where it came last."""
+    found = handed((range(2), 0), (range(2, 4), 0), (again, 1), (range(5, 6), 0))
+    taken = found.upto(1, 3)
+    assert taken is not None
+    assert list(taken.runs()) == ([(1, 1, 3)] if again == range(1) else [(1, 0, 1), (1, 3, 3)])
+    rest = found.upto(1, 5)
+    assert rest is not None
+    assert list(rest.runs()) == [(1, again[0], again[0]), (1, 5, 5)]
