@@ -59,6 +59,7 @@ class OutgoingMessage:
         check_kind("properties", self.properties, Mapping, "texts by name")
         check_name(self.producer_name)
         for name, text in self.properties.items():
+            check_kind("property", name, str, "a text")
             check_text("property", name)
             check_text(f"property {name}", text)
         # A dead letter that is put back has what settle wrote into it.

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from pipeline.client.checks import Closing, span_ms, time_us
 from pipeline.client.choices import PartitionsRoutingMode
@@ -305,10 +305,10 @@ def _properties(how: How) -> dict[str, str] | None:
     asked = how.get("properties") or {}
     if not isinstance(asked, Mapping):
         raise InvalidMessage("properties", asked, "texts by name")
-    properties = dict(asked)
+    properties: dict[Any, str] = dict(asked)
     for name, text in properties.items():
-        if name in RESERVED:
-            raise InvalidMessage("properties", name, f"other names than {' and '.join(RESERVED)}")
+        if not isinstance(name, str) or name in RESERVED:
+            raise InvalidMessage("properties", name, f"texts as names, and others than {' and '.join(RESERVED)}")
         _check_text("property", name)
         _check_text(f"property {name}", text)
     if (happened := how.get("event_timestamp")) is not None:

@@ -17,7 +17,7 @@ from math import inf
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from pipeline.client.exceptions import ProducerBusy, Timeout
+from pipeline.client.exceptions import InvalidMessage, ProducerBusy, Timeout
 from pipeline.client.producing.queue import Queue
 from pipeline.client.producing.rows import Entry, Sender, inbox_rows
 from pipeline.config.errors import PipelineError
@@ -114,6 +114,8 @@ class Stats:
 
 
 _PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+_NO_ROW = (TypeError, ValueError, OverflowError, pa.ArrowNotImplementedError)
+"""What is raised where no row can be made of a message."""
 _HELD_TURNS = 100
 """So many commits use the table as it was opened. Each costs a little more than the last, since delta-rs takes no
 checkpoint of the log into what it holds: after 500 of them 50 ms instead of 10."""
@@ -164,6 +166,9 @@ class Writer:
                 return
             except Exception as error:  # noqa: BLE001 - delta-rs and the store raise many kinds; all of them may pass
                 self._unsure = True
+                if isinstance(error, _NO_ROW) and len(left := self._without_refused(entries)) < len(entries):
+                    entries = left
+                    continue
                 entries = self._without_late(entries, error, pause_s)
                 time.sleep(pause_s if entries else 0)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -210,6 +215,23 @@ class Writer:
         left = (each for each in entries if each.sender not in busy)
         return [each for each in left if each.sequence_id > stored.get(each.sender, -1)]
 
+    def _without_refused(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Those of which rows can be made; of a producer only those before the first of which none can.
+
+        What Arrow refuses it refuses each time, and all others would wait for it.
+        """
+        refusals, left = dict[Sender, InvalidMessage](), list[Entry]()
+        for each in entries:
+            refusal = None if each.sender in refusals else _refusal(each)
+            if refusal is not None:
+                refusals[each.sender] = refusal
+            if each.sender not in refusals:
+                left.append(each)
+        kept = set(map(id, left))
+        for sender, refusal in refusals.items():
+            self.queue.failed([each for each in entries if each.sender is sender and id(each) not in kept], refusal)
+        return left
+
     def _without_late(self, entries: Sequence[Entry], error: Exception, pause_s: float) -> Sequence[Entry]:
         """Those that may be tried again after a pause; none of a producer whose first one may not."""
         now = time.monotonic() + pause_s
@@ -225,6 +247,17 @@ class Writer:
         left = [each for each in entries if each.sender not in late]
         _LOG.warning("inbox: %s; %d messages are tried again, %d are not", error, len(left), len(entries) - len(left))
         return left
+
+
+def _refusal(each: Entry) -> InvalidMessage | None:
+    """Why no row can be made of a message; None: one can."""
+    try:
+        inbox_rows([each])
+    except _NO_ROW as error:
+        refusal = InvalidMessage("message", each.content, f"what Arrow makes a row of: {error}")
+        refusal.__cause__ = error
+        return refusal
+    return None
 
 
 def _parts(turn: Sequence[Entry]) -> list[Sequence[Entry]]:

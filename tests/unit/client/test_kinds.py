@@ -39,6 +39,7 @@ CALLS: dict[str, Callable[[Any, str], object]] = {
     "topic": lambda *_: delayline.OutgoingMessage(5, b""),  # type: ignore[arg-type]
     "key of a message": lambda *_: delayline.OutgoingMessage("t", b"", key=5),  # type: ignore[arg-type]
     "properties": lambda *_: delayline.OutgoingMessage("t", b"", properties=[1]),  # type: ignore[arg-type]
+    "property without a name": lambda *_: delayline.OutgoingMessage("t", b"", properties={None: "1"}),  # type: ignore[dict-item]
     "deliver_at": lambda *_: delayline.OutgoingMessage("t", b"", deliver_at="x"),  # type: ignore[arg-type]
     "deliver_after_ms": lambda *_: delayline.OutgoingMessage("t", b"", deliver_after_ms="x"),  # type: ignore[arg-type]
 }

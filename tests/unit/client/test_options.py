@@ -39,6 +39,8 @@ from tests.support.producing import inbox, payloads
         ({"partition_key": "\ud800"}, "partition_key"),
         ({"properties": {"delayline.event_time": "1"}}, "properties"),
         ({"properties": {"a": 1}}, "property a"),
+        ({"properties": {None: "1"}}, "properties"),
+        ({"properties": {1: "1"}}, "properties"),
         ({"ordering_key": b"k"}, "ordering_key"),
         ({"replaces": 7}, "replaces"),
         ({"replaces": ""}, "replaces"),
