@@ -6,7 +6,7 @@ Their defaults are taken, so that a program that spells them out moves over as i
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from inspect import Parameter, Signature, cleandoc, signature
+from inspect import Parameter, Signature, cleandoc, iscoroutinefunction, signature
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args
 
@@ -104,8 +104,16 @@ _KINDS: Mapping[str, type | UnionType] = {
     "message_listener": Callable | None,  # type: ignore[dict-item] # isinstance takes it
     "reader_listener": Callable | None,  # type: ignore[dict-item] # isinstance takes it
     "message_router": Callable | None,  # type: ignore[dict-item] # isinstance takes it
+    "consumer_event_listener": object,
 }
 """What an option is, where another kind would be found too late. Who reads numbers says what they may be."""
+_CALLED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("message_listener", "reader_listener", "message_router"), ("__call__",)),
+    "consumer_event_listener": ("became_active", "became_inactive"),
+}
+"""The methods of an option that are called, in threads that have no event loop."""
+NOT_RUN = "not an async def, which the thread that calls it would not run; asyncio.run_coroutine_threadsafe may help"
+"""Why a coroutine function is refused."""
 
 
 def check_kinds(**given: object) -> None:
@@ -117,11 +125,27 @@ def check_kinds(**given: object) -> None:
     for name, value in given.items():
         if (kind := _KINDS.get(name)) is not None and not isinstance(value, kind):
             raise InvalidConfiguration(name, value, f"it must be of the type {_name(kind)}")
+        if value is not None and name in _CALLED:
+            _check_called(name, value)
         if isinstance(value, str):
             try:
                 check_text(name, value)
             except BadValue as error:
                 raise InvalidConfiguration(name, value, f"it must be {error.allowed}") from error
+
+
+def _check_called(name: str, value: object) -> None:
+    """Look at a function, or at an object with some, that a client calls.
+
+    Raises:
+        InvalidConfiguration: one is missing, or an `async def`, which would be called and never run.
+    """
+    for method in _CALLED[name]:
+        called = getattr(value, method, None)
+        if not callable(called):
+            raise InvalidConfiguration(name, value, f"it must have the method {method}")
+        if iscoroutinefunction(called) or iscoroutinefunction(value):
+            raise InvalidConfiguration(name, value, NOT_RUN)
 
 
 def _name(kind: type | UnionType) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from functools import partial
+from inspect import iscoroutinefunction
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -22,7 +23,7 @@ from pipeline.client.exceptions import (
     Result,
 )
 from pipeline.client.message import RESERVED, MessageId
-from pipeline.client.options import SEND, refuse, spelled_out
+from pipeline.client.options import NOT_RUN, SEND, refuse, spelled_out
 from pipeline.client.producing.limits import Bounds, check_texts
 from pipeline.client.producing.queue import Queue
 from pipeline.client.producing.rows import Content, Done, MessageRouter, Sender, as_received
@@ -188,9 +189,12 @@ class Producer(Closing):
 
         Raises:
             InvalidMessage: it cannot be as it is.
+            InvalidConfiguration: the callback is an `async def`.
             MessageTooBig: its payload, its key or its properties are too large.
             AlreadyClosed: the producer or the client is closed.
         """
+        if iscoroutinefunction(callback):
+            raise InvalidConfiguration("callback", callback, NOT_RUN)
         done = None if callback is None else partial(_call, callback)
         try:
             self.put(content, done, how)

@@ -23,7 +23,9 @@ from pipeline.client.commanding.commands import undo
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.reader import Reader
 from pipeline.client.exceptions import InvalidConfiguration, InvalidMessage, InvalidTopicName, InvalidUrl
+from pipeline.client.message import MessageId
 from pipeline.client.producing.producer import Producer
+from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.errors import NoWarehouse
 from tests.support.producing import inbox, payloads
 
@@ -95,6 +97,43 @@ def test_options_that_cannot_be_had_are_refused_with_the_reason(client: Client, 
     unknown: dict[str, Any] = {"colour": "red"}
     with pytest.raises(TypeError):
         client.create_producer("t", **unknown)
+
+
+class Told:
+    """A listener whose methods are coroutine functions."""
+
+    async def __call__(self, *_: object) -> None:
+        """Never runs."""
+
+    async def became_active(self, *_: object) -> None:
+        """Never runs."""
+
+    def became_inactive(self, *_: object) -> None:
+        """Runs."""
+
+
+async def told(*_: object) -> None:
+    """Never runs."""
+
+
+@pytest.mark.parametrize("called", [told, Told(), partial(told, 1)], ids=["function", "object", "partial"])
+def test_what_a_thread_would_not_run_is_refused(root: str, client: Client, called: Any) -> None:  # noqa: ANN401 - no listener
+    """Each call made a coroutine that nobody awaited: a listener was given every message, and saw none."""
+    calls: dict[str, Callable[[], object]] = {
+        "message_listener": lambda: client.subscribe("t", "s", message_listener=called),
+        "consumer_event_listener": lambda: client.subscribe("t", "s", consumer_event_listener=called),
+        "reader_listener": lambda: client.create_reader("t", MessageId.earliest, reader_listener=called),
+        "message_router": lambda: client.create_producer("t", message_router=called),
+    }
+    if not isinstance(called, Told):
+        # To look at any object would take longer than the rest of the call.
+        calls["callback"] = lambda: client.create_producer("t").send_async(b"x", called)
+    for option, call in calls.items():
+        with pytest.raises(InvalidConfiguration) as refused:
+            call()
+        assert refused.value.option == option
+    assert inbox(root) == []
+    assert subscriptions(root) == []
 
 
 @pytest.mark.parametrize("url", ["pulsar://localhost:6650", "", "s3://", "hdfs://name/x", "http://a/b"])
