@@ -45,8 +45,8 @@ class How(TypedDict, total=False):
 
     Attributes:
         properties: texts by name. Two names are taken: `delayline.event_time` and `delayline.ordering_key`.
-        partition_key: its key. The hash of it names the partition.
-        ordering_key: by which a key-shared subscription orders, instead of the key.
+        partition_key: its key. The hash of it names the partition. An empty one is none, as in the reference.
+        ordering_key: by which a key-shared subscription orders, instead of the key; the same.
         sequence_id: its number, larger than the one before; else they are counted. A producer with a name sends no
             number twice.
         event_timestamp: when it happened, ms since the epoch.
@@ -300,9 +300,9 @@ def _key(how: How) -> str | None:
     _check_text("replaces", replaces)
     if replaces is not None and not replaces:
         raise InvalidMessage("replaces", replaces, "a key, which is not empty")
-    if replaces is not None and key not in (None, replaces):
+    if replaces is not None and key not in (None, "", replaces):
         raise InvalidMessage("partition_key", key, f"{replaces!r}, which `replaces` names, or nothing")
-    return key if replaces is None else replaces
+    return (key or None) if replaces is None else replaces
 
 
 def _properties(how: How) -> dict[str, str] | None:
@@ -318,8 +318,9 @@ def _properties(how: How) -> dict[str, str] | None:
     if (happened := how.get("event_timestamp")) is not None:
         _check("event_timestamp", happened)
         properties[EVENT_TIME] = str(happened)
-    if (ordering := how.get("ordering_key")) is not None:
-        _check_text("ordering_key", ordering)
+    ordering = how.get("ordering_key")
+    _check_text("ordering_key", ordering)
+    if ordering:
         properties[ORDERING_KEY] = ordering
     if (replaces := how.get("replaces")) is not None:
         properties[REPLACES] = replaces

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from pipeline.client.client import Client
 from pipeline.client.exceptions import Result
 from pipeline.client.schema import Schema
-from tests.support.producing import payloads
+from tests.support.producing import inbox, payloads
 from tests.unit.client.test_producer import Callback
 
 
@@ -43,3 +43,12 @@ def test_a_message_of_which_no_row_can_be_made_fails_at_once_and_alone(root: str
         assert others.results == [Result.Ok]
         odd.send(b"3", sequence_id=2)
     assert payloads(root) == [b"1", b"3", b"4"]
+
+
+def test_an_empty_key_is_none(root: str, client: Client) -> None:
+    """A message without a key says that its key is empty: whoever sent it on gave all of them one key."""
+    client.create_producer("t").send(b"1", partition_key="", ordering_key="", properties={"a": ""})
+    client.create_producer("t").send(b"2", partition_key="", replaces="k")
+    row, other = inbox(root)
+    assert (row["message_key"], dict(row["properties"])) == (None, {"a": ""})
+    assert other["message_key"] == "k"
