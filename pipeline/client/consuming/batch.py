@@ -31,7 +31,7 @@ class Batch:
 
         Args:
             policy: of the consumer.
-            max_num_messages: so many at most; None: as the policy says.
+            max_num_messages: so many at most; None: as the policy says; 0 or a negative number is no limit.
             timeout_millis: waits for so long, from now on; None: as the policy says; a negative number is no limit.
 
         Raises:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from pipeline.client.checks import PROCESS, check_process, checked_count, checked_delay, checked_timeout
+from pipeline.client.checks import MOST, PROCESS, check_process, checked_count, checked_delay, checked_timeout
 from pipeline.client.consuming.batch import Batch, Kept, taken_rows
 from pipeline.client.consuming.consumerlistener import Announcer, Receiver
 from pipeline.client.consuming.consumertopics import Named, address_of, counts, fail, placed, settle, sought
@@ -134,7 +134,7 @@ class Consumer(Receiver):
         What a call had when it was interrupted, the next `receive` or `batch_receive` gives.
 
         Args:
-            max_num_messages: so many at most; None: by the policy of the consumer.
+            max_num_messages: so many at most; None: by the policy of the consumer; 0 or a negative number is no limit.
             timeout_millis: waits for so long; None: by the policy of the consumer; a negative number is no limit.
 
         Raises:
@@ -154,7 +154,7 @@ class Consumer(Receiver):
         The columns are those of `deliveries` that a message has. Give the table, or some rows of it, to `acknowledge`.
 
         Args:
-            max_num_messages: so many at most.
+            max_num_messages: so many at most; 0 or a negative number is no limit: all that was read ahead.
             timeout_millis: waits for so long for the first one; None: for ever.
 
         Raises:
@@ -387,7 +387,7 @@ class Consumer(Receiver):
         return None
 
     def _take_rows(self, most: int) -> pa.Table | None:
-        rows, is_low = taken_rows(self._in_turn(), most, self.options.receiver_queue_size)
+        rows, is_low = taken_rows(self._in_turn(), most if most > 0 else MOST, self.options.receiver_queue_size)
         if is_low:
             self.engine.wake()
         return rows

@@ -300,6 +300,18 @@ def test_rows_of_arrow_are_received_and_acknowledged_as_a_table(tmp_path: Path, 
     assert world.settle.retries() == {1: TEN[:1]}
 
 
+@pytest.mark.parametrize("most", [0, -1])
+def test_a_number_of_messages_that_is_not_above_0_is_no_limit(tmp_path: Path, most: int) -> None:
+    """`batch_receive_arrow` waited for ever beside a full queue."""
+    world = World(str(tmp_path))
+    world.dispatch.deliver(*TEN)
+    consumer = world.joined()
+    assert consumer.batch_receive_arrow(most, 0).num_rows == 10
+    world.dispatch.deliver(*((2, entry) for entry in range(3)))
+    world.run(1)
+    assert len(consumer.batch_receive(most, 0)) == 3
+
+
 def test_rows_of_arrow_keep_to_the_limit_of_what_may_be_held(tmp_path: Path) -> None:
     """As messages do."""
     world = World(str(tmp_path))
