@@ -40,7 +40,7 @@ def topic_of(root: str, topic: str, subscription: str) -> str:
 def line(letter: DeadLetter) -> str:
     """A dead letter for people."""
     key = f" [{printable(letter.key)}]" if letter.key else ""
-    text = printable(letter.payload.decode(errors="backslashreplace"))
+    text = printable((letter.payload or b"").decode(errors="backslashreplace"))
     text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
     place, origin = f"{letter.position[0]}:{letter.position[1]}", printable(f"{letter.origin}/{letter.subscription}")
     why = f"{letter.cause} after {letter.redelivery_count} redeliveries" if letter.origin else "nobody says from where"

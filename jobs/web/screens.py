@@ -224,7 +224,7 @@ def letters(site: Site, _query: Query) -> Answer:
             for each in islice(dead_letters(site.root, topic, origin=line.named), _COUNTED):
                 count += 1
                 if count <= _LETTERS:
-                    some.append((replace(each, payload=b""), len(each.payload)))
+                    some.append((replace(each, payload=b""), len(each.payload or b"")))
             if some:
                 found.append((line, topic, count, count == _COUNTED, some))
     return Answer("letters.html", {"title": "Dead letters", "live": False, "found": found})

@@ -59,7 +59,7 @@ class DeadLetter:
         cause: of its last failure.
         key: of the message.
         properties: those that its sender set.
-        payload: the bytes.
+        payload: the bytes; None: there is no value.
     """
 
     topic: str
@@ -71,7 +71,7 @@ class DeadLetter:
     cause: str
     key: str | None
     properties: Mapping[str, str | None]
-    payload: bytes
+    payload: bytes | None
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "DeadLetter":
@@ -79,7 +79,7 @@ class DeadLetter:
         properties = dict(row["properties"] or ())
         origin, subscription, place, count, cause = (properties.pop(f"delayline.{name}", "") or "" for name in _ORIGIN)
         redelivered = whole_number(count) or 0
-        at, key, payload = (row["ledger_id"], row["entry_id"]), row["message_key"], row["payload"] or b""
+        at, key, payload = (row["ledger_id"], row["entry_id"]), row["message_key"], row["payload"]
         return cls(row["topic"], at, origin, subscription, place, redelivered, cause, key, properties, payload)
 
     def of_senders(self, senders: Collection[Name]) -> "DeadLetter":

@@ -72,6 +72,14 @@ def test_what_is_put_back_goes_to_its_topic_without_delay_and_says_what_it_was(r
     assert dict(row["properties"]) == {"colour": "red", "delayline.put_back": f"{DEAD} 3:0"}
 
 
+def test_what_has_no_value_has_none_when_it_is_put_back(root: str) -> None:
+    """It came back with empty bytes, which is another message."""
+    put(root, MESSAGES, letter(2, 0) | {"payload": None})
+    assert next(dead_letters(root, DEAD)).payload is None
+    assert list(put_back(root, DEAD, ORIGIN, 1)) == [1]
+    assert [row["payload"] for row in sent(root)] == [None]
+
+
 def test_each_is_put_back_once(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part first, the rest later, and nothing then; what comes after is put back as well."""
     monkeypatch.setattr(deadletters, "_AT_ONCE", 2)

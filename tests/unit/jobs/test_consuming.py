@@ -250,11 +250,13 @@ def test_a_consumer_that_has_no_share_yet_is_waited_for() -> None:
 def test_dead_letters_are_listed_and_put_back(root: str) -> None:
     """By the usual topic, or by the one that the policies name."""
     output(root, "subscribe", *NAMED, "--ack", "--max-redeliveries", "1", "--dead-letter-topic", "dead")
-    put(root, MESSAGES, _letter("dead"), _letter("t-x-DLQ", "x"))
+    put(root, MESSAGES, _letter("dead"), _letter("t-x-DLQ", "x") | {"payload": None})
     assert output(root, "dead-letters", "list", *NAMED) == "3:0  t/s 1:0 [k]  text  (nack after 3 redeliveries)\n"
     usual = ("--topic", "t", "--subscription", "x")
     output(root, "subscribe", *usual)
-    assert json.loads(output(root, "dead-letters", "list", *usual, "--json"))["dead_letter_topic"] == "t-x-DLQ"
+    assert output(root, "dead-letters", "list", *usual) == "3:0  t/x 1:0 [k]    (nack after 3 redeliveries)\n"
+    found = json.loads(output(root, "dead-letters", "list", *usual, "--json"))
+    assert (found["dead_letter_topic"], found["payload"]) == ("t-x-DLQ", None)
     assert output(root, "dead-letters", "put-back", *NAMED) == "1 put back\n"
     assert output(root, "dead-letters", "put-back", *NAMED) == "nothing to put back\n"
     assert output(root, "dead-letters", "list", *NAMED) == ""
