@@ -147,15 +147,17 @@ class Recurrence:
         runs_through = isinstance(self._notation, Cron) and not self._notation.is_fixed
         return self.on_fold or (Fold.BOTH if runs_through else Fold.FIRST)
 
-    def check_comes(self) -> None:
-        """Refuse what never comes.
+    def check_comes(self, since: int = 0) -> None:
+        """Refuse what never comes, from an instant on.
 
         Raises:
             InvalidArgument: there is not one occurrence.
         """
-        if next(self.after(Ms(0)), None) is None:
+        if self.until is not None and self.until < since:
+            raise InvalidArgument("until", self.until, f"{since} or later: it is not over yet (ms UTC)")
+        if next(self.after(Ms(since - 1)), None) is None:
             name = next(each for each in _NOTATIONS if getattr(self, each) is not None)
-            raise InvalidArgument(name, getattr(self, name), "what comes at least once, within 50 years")
+            raise InvalidArgument(name, getattr(self, name), "what comes at least once from now on, within 50 years")
 
     def after(self, at: Ms) -> Iterator[Occurrence]:
         """The occurrences later than an instant, in order.

@@ -173,13 +173,13 @@ class Schedule:
             )
 
     def check_comes(self) -> None:
-        """Refuse what never comes.
+        """Refuse what never comes, since it was set.
 
         Raises:
             BadValue: there is not one occurrence.
         """
         with _refused():
-            self.recurrence.check_comes()
+            self.recurrence.check_comes(self.set_at or 0)
 
     def due(self, occurrence: Occurrence) -> Ms:
         """When the message of an occurrence is due."""

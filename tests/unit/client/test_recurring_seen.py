@@ -20,6 +20,7 @@ from pipeline.client.subscribing.calendars import set_calendar
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.schedules import set_schedule
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.config.errors import BadValue
 from pipeline.config.settings import LONGEST_HORIZON_MS, Settings
 from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.service.clone import clone
@@ -66,6 +67,13 @@ def test_a_forecast_of_a_week_has_what_is_not_planned_yet_and_then_it_comes() ->
         made.advance(days=7)
         assert {each: count for each, count in told.items() if count} == came(root)
         assert sum(told.values()) > 50
+
+
+def test_a_schedule_that_is_over_is_refused_when_it_is_set(root: str) -> None:
+    """Nothing of it would come, and nobody would say so."""
+    with pytest.raises(BadValue, match=r"until = .* or later"):
+        set_schedule(root, "over", "reminders", cron="0 9 * * *", until=START - timedelta(days=400))
+    assert delayline.Client(root).schedules() == []
 
 
 def test_a_forecast_of_what_no_job_has_planned_counts_it(tmp_path: Path) -> None:

@@ -97,6 +97,22 @@ def test_what_never_comes_is_found(asked: dict[str, Any]) -> None:
     assert "at least once" in refused.value.allowed
 
 
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"until": ms("2026-12-31T00:00Z")}, "until"),
+        ({"limit": 3, "start": ms("2026-12-29T00:00Z")}, "cron"),
+    ],
+)
+def test_what_was_over_before_never_comes(asked: dict[str, Any], field: str) -> None:
+    """An end that has passed was taken for one that is to come, as if it were 1970."""
+    recurrence = Recurrence(cron="0 0 * * *", **asked)
+    recurrence.check_comes(ms("2026-12-31T00:00Z"))
+    with pytest.raises(InvalidArgument) as refused:
+        recurrence.check_comes(ms("2026-12-31T00:01Z"))
+    assert refused.value.field == field
+
+
 CHANGES: list[tuple[dict[str, Any], str, list[str]]] = [
     # A fixed time of day: after the gap, and the first of two.
     ({"cron": "30 2 * * *"}, "2026-03-08T00:00Z", ["2026-03-08T03:00-0400", "2026-03-09T02:30-0400"]),
