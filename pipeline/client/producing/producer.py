@@ -285,7 +285,11 @@ def _deliver(at: datetime | int | None, after: timedelta | None, published: int)
             raise InvalidMessage("deliver_after", after, "one of deliver_at and deliver_after")
         if not isinstance(after, timedelta):
             raise InvalidMessage("deliver_after", after, "a timedelta")
-        at = -(-published // 1_000) + span_ms(after)
+        now = -(-published // 1_000)
+        # A span that is over means at once, however long ago it was.
+        at = max(0, now + span_ms(after))
+        if at > MAX_TIME:
+            raise InvalidMessage("deliver_after", after, f"a timedelta of at most {MAX_TIME - now} ms")
     if at is None:
         return None
     try:

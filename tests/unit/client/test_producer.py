@@ -103,9 +103,10 @@ def test_a_delay_counts_from_the_moment_of_sending(root: str, client: Client) ->
     producer = client.create_producer("orders")
     producer.send(b"1", deliver_after=timedelta(hours=2))
     producer.send(b"2", deliver_after=timedelta(seconds=-5))
+    producer.send(b"3", deliver_after=timedelta.min)
     waits = [row["deliver_at"] - row["publish_time"] for row in inbox(root)]
     assert timedelta(hours=2) <= waits[0] <= timedelta(hours=2, milliseconds=1)
-    assert waits[1] < timedelta(0)
+    assert waits[2] < waits[1] < timedelta(0)
 
 
 def test_messages_of_all_producers_of_a_client_share_commits_and_keep_their_order(root: str, client: Client) -> None:

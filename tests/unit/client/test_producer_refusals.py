@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client.client import Client
-from pipeline.client.exceptions import Result
+from pipeline.client.exceptions import InvalidMessage, Result
 from pipeline.client.schema import Schema
 from tests.support.producing import inbox, payloads
 from tests.unit.client.test_producer import Callback
@@ -52,3 +53,10 @@ def test_an_empty_key_is_none(root: str, client: Client) -> None:
     row, other = inbox(root)
     assert (row["message_key"], dict(row["properties"])) == (None, {"a": ""})
     assert other["message_key"] == "k"
+
+
+def test_a_delay_that_no_clock_ends_is_refused_by_its_name(root: str, client: Client) -> None:
+    """It was said of `deliver_at`, which the program had not given, and without how long it may be."""
+    with pytest.raises(InvalidMessage, match=r"deliver_after = .* at most \d+ ms"):
+        client.create_producer("t").send(b"1", deliver_after=timedelta.max)
+    assert inbox(root) == []
