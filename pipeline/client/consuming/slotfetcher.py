@@ -144,14 +144,14 @@ class SlotFetcher:
         self.lost |= gone
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
+    def whole(self) -> Iterator[None]:
         """Rows that were read in a turn go with it when it fails, and nobody goes on in the middle of a file.
 
         So all slots are read anew then: open rows are read again; rows that the application still holds are skipped.
         """
         try:
             yield
-        except Exception:
+        except BaseException:  # a panic of delta-rs, too
             self._lose(set().union(*(each.slots for each in self._parts)))
             raise
 
@@ -182,7 +182,7 @@ class SlotFetcher:
                     backlog.read(careful(self._open(backlog)))
             except VersionGone:
                 self._lose(backlog.slots)
-            except Exception:
+            except BaseException:
                 # Nobody goes on in the middle of a file: another turn looks for all of it.
                 backlog.paying, backlog.lost = None, DeliverySet()
                 raise
@@ -218,15 +218,11 @@ class SlotFetcher:
     def next(self) -> tuple[Rows | None, list[Event]]:
         """The next rows, None when there are none now; and what the lease is to be told before they are handed out.
 
-        Where a piece of a file has none, rows of length 0 come: there may be more.
+        A turn calls it within `whole`. Where a piece of a file has none, rows of length 0 come: there may be more.
 
         Raises:
             OSError: a file cannot be read now.
         """
-        with self._whole():
-            return self._next()
-
-    def _next(self) -> tuple[Rows | None, list[Event]]:
         events: list[Event] = []
         for backlog in list(self._backlogs):
             rows, says = self._of_backlog(backlog)
@@ -279,10 +275,6 @@ class SlotFetcher:
         Raises:
             OSError: as `next`.
         """
-        with self._whole():
-            yield from self._redeliveries()
-
-    def _redeliveries(self) -> Iterator[Rows]:
         begun = {slot: each.version + (each.rows is not None) for each in self._streams for slot in each.slots}
         begun |= {slot: each.version for each in self._backlogs for slot in each.slots}
         first = max(self._early_upto, self.oldest) + 1

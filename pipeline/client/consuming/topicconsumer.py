@@ -117,9 +117,10 @@ class TopicConsumer:
         slots.fetcher.begin_backlogs(slots.event_rows)
         events: list[Event] = [] if replay is slots.member.replay else [Rebased(replay)]
         events += [*slots.paced(now), *slots.died()]
-        rows, says = self._fill(slots)
-        self._notice(slots.handle(*events, *says, *slots.progress(), Looked()))
-        self._put(rows)
+        with slots.fetcher.whole():
+            rows, says = self._fill(slots)
+            self._notice(slots.handle(*events, *says, *slots.progress(), Looked()))
+            self._put(rows)
 
     def settle_in(self, life: int, positions: Positions) -> None:
         """Messages are done with in a life that has begun, and of which this consumer has not heard yet."""

@@ -19,12 +19,15 @@ import pyarrow as pa
 from pipeline.client.message import Message
 from pipeline.client.tables import tail
 from pipeline.client.tables.datarows import DataRows
+from pipeline.config.threads import Panic
 from state import SubscriptionType
 from tests.support.consumed import SUBSCRIPTION, TOPIC, World, drained, names
 from tests.unit.client.test_consuming import TEN
 
 EXCLUSIVE = SubscriptionType.EXCLUSIVE
 MANY = [(1, entry) for entry in range(40)]
+ERRORS = [OSError, MemoryError, KeyboardInterrupt]
+"""The last one stands for whatever is no `Exception`, as a panic of delta-rs."""
 
 
 def test_what_a_store_does_not_give_at_once_is_read_by_the_next_turn(
@@ -50,7 +53,7 @@ def test_what_a_store_does_not_give_at_once_is_read_by_the_next_turn(
 
 
 @contextmanager
-def half_read(monkeypatch: pytest.MonkeyPatch, error: type[Exception] = OSError) -> Iterator[None]:
+def half_read(monkeypatch: pytest.MonkeyPatch, error: type[BaseException] = OSError) -> Iterator[None]:
     """A store gives the first file that is read, and not the second one, which keeps a consumer from its turn."""
     real, numbers = DataRows.pieces, count()
 
@@ -64,10 +67,10 @@ def half_read(monkeypatch: pytest.MonkeyPatch, error: type[Exception] = OSError)
         yield
 
 
-@pytest.mark.parametrize("error", [OSError, MemoryError])
+@pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("joins", [False, True], ids=["stream", "backlog"])
 def test_messages_that_a_store_does_not_give_at_once_come_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception], *, joins: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], *, joins: bool
 ) -> None:
     """Those that were read before it failed, too; nobody else would hand them out before the consumer is gone."""
     world = World(str(tmp_path), EXCLUSIVE)
@@ -76,8 +79,27 @@ def test_messages_that_a_store_does_not_give_at_once_come_all_the_same(
         world.run(3)
     world.dispatch.deliver(*TEN[:5])
     world.dispatch.deliver(*TEN[5:])
-    with half_read(monkeypatch, error), pytest.raises(error, match="answer"):
+    with half_read(monkeypatch, error), pytest.raises((error, Panic), match="answer"):
         world.run(3)
+    world.run(3)
+    assert names(drained(consumer)) == TEN
+
+
+def test_messages_of_a_turn_that_fails_when_it_has_read_them_come_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the lease says could not be told, say: what the turn had read was handed out to nobody."""
+    world = World(str(tmp_path), EXCLUSIVE)
+    consumer = world.joined()
+    world.dispatch.deliver(*TEN)
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(consumer.topic_consumers[0], "_notice", fails)
+        with pytest.raises(RuntimeError):
+            world.run(0.2)
     world.run(3)
     assert names(drained(consumer)) == TEN
 
@@ -110,9 +132,9 @@ def test_redeliveries_that_a_store_does_not_give_at_once_come_all_the_same(
     assert world.settle.open == 0
 
 
-@pytest.mark.parametrize("error", [OSError, MemoryError])
+@pytest.mark.parametrize("error", ERRORS)
 def test_what_a_lost_owner_had_counts_as_failed_also_when_a_store_does_not_give_it_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     """What was behind the file that did not come was neither handed out nor given back while its owner lived."""
     world = World(str(tmp_path), EXCLUSIVE)
@@ -124,7 +146,7 @@ def test_what_a_lost_owner_had_counts_as_failed_also_when_a_store_does_not_give_
     world.run(4)
     world.crash(first)
     second = world.consumer(world.process(), "b")
-    with half_read(monkeypatch, error), pytest.raises(error, match="answer"):
+    with half_read(monkeypatch, error), pytest.raises((error, Panic), match="answer"):
         world.run(15)
     world.run(2)
     world.again()
