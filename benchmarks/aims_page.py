@@ -28,7 +28,7 @@ def lines(result: Mapping[str, Any]) -> Iterator[Line]:
 
 def _lines(rows: Mapping[str, Mapping[str, Any]], size: int) -> Iterator[Line]:
     is_judged = size >= 10 * MILLION
-    first, again, most_mb = next((limits[1:] for limits in _SIZES if size >= limits[0]), _SIZES[-1][1:])
+    first, again, most_mb = _limits(size)
     anew = f"counted anew: {rows[_ANEW]['seconds']:.2f} s"
     for what, most in {_FIRST: first, _AGAIN: again, **_SEARCHES_S}.items():
         seconds = rows[what]["seconds"]
@@ -52,17 +52,45 @@ def many(result: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def beside_job(result: Mapping[str, Any]) -> Iterator[Line]:
-    """How late deliveries are with something beside a job, by how late they are without it. Judged are three rounds."""
+    """How late deliveries are with something beside a job, by how late they are without it, and how the page did.
+
+    Judged are three rounds, and ten million messages that wait, or more.
+    """
     late: dict[str, list[float]] = {}
     for row in result["rows"]:
         late.setdefault(row["what"], []).append(row["p99_ms"])
     (company,) = late.keys() - {beside.PLAIN}
+    workload = f"1,000 messages a second {company}"
     without, with_it = median(late[beside.PLAIN]), median(late[company])
     ratio = with_it / max(without, 0.1)
     ours = f"{without:.1f} ms without, {with_it:.1f} ms with: {ratio:.2f}x"
     met = ratio <= _SLOWER if len(late[company]) >= _ROUNDS else None
     runs = ", ".join(f"{name} {_listed(each)}" for name, each in late.items())
-    yield Line(f"1,000 messages a second {company}", "lateness p99", f"<= {_SLOWER:g}x", ours, met, runs)
+    yield Line(workload, "lateness p99", f"<= {_SLOWER:g}x", ours, met, runs)
+    paged = [row for row in result["rows"] if "refresh_p50_s" in row]
+    if paged:
+        yield from _page_beside(workload, paged)
+
+
+def _page_beside(workload: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
+    """What the page takes beside a job, the middle one of the runs."""
+    size = rows[0]["parked"]
+    first, again, most_mb = _limits(size)
+    for what, name, most, unit in (
+        (_FIRST, "first_look_s", first, "s"),
+        (_AGAIN, "refresh_p50_s", again, "s"),
+        (_MEMORY, "page_mb", most_mb, "MB"),
+    ):
+        figure = median(row[name] for row in rows)
+        longest = f"at most {max(row['refresh_max_s'] for row in rows):.2f} s" if what == _AGAIN else ""
+        ours, met = f"{figure:.3g} {unit} with {size / MILLION:g} M", figure <= most
+        judged = met if size >= 10 * MILLION or not met else None
+        yield Line(workload, what, f"<= {most:g} {unit}", ours, judged, longest)
+
+
+def _limits(size: int) -> tuple[float, float, int]:
+    """The most that a first overview and a further one may take, s, and the memory, MB, with so many that wait."""
+    return next((limits[1:] for limits in _SIZES if size >= limits[0]), _SIZES[-1][1:])
 
 
 def _listed(figures: Sequence[float]) -> str:

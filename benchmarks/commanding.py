@@ -50,14 +50,20 @@ START_MS, _WEEK_MS = 1_900_000_000_000, 7 * 86_400_000
 
 def fill(root: str, count: int, span_ms: int = _WEEK_MS) -> None:
     """Make a warehouse with so many messages that wait, due within a span of time, one in `SHARES` of each airline."""
+    listener = Subscription(TOPIC, SUBSCRIPTION, tick_ms=1)
     create_all(root)
-    subscribe(root, Subscription(TOPIC, SUBSCRIPTION))
-    joined = {"name": SUBSCRIPTION, "life": 0, "tick_ms": 1}
-    marker = {"topic": TOPIC, "count": 0, "kind": "marker", "batch_id": 0, "first_ledger": 0, "marker": 1}
+    subscribe(root, listener)
+    lay_down(root, listener, count, span_ms)
+
+
+def lay_down(root: str, listener: Subscription, count: int, span_ms: int) -> None:
+    """Put so many messages into a warehouse, as if ingest had taken them for a subscription; no stage has begun yet."""
+    joined = {"name": listener.name, "life": 0, "tick_ms": listener.tick_ms}
+    marker = {"topic": listener.topic, "count": 0, "kind": "marker", "batch_id": 0, "first_ledger": 0, "marker": 1}
     append(root, SEGMENTS, rows_of(SEGMENTS, [marker | {"subscriptions": [joined]}]))
     draw = np.random.default_rng(20_261_125)
     for first in range(0, count, PER_FILE):
-        rows = messages(draw, first, min(PER_FILE, count - first), span_ms=span_ms)
+        rows = messages(draw, first, min(PER_FILE, count - first), listener.topic, span_ms)
         write_deltalake(open_table(root, MESSAGES), rows, mode="append")
 
 

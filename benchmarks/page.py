@@ -1,10 +1,11 @@
 """Benchmark of the page: its overview, first and again, its memory, a search by key, and the history of a message.
 
-    python -m benchmarks.page [--messages 10000000] [--messages 100000000] [--json]
+    python -m benchmarks.page [--messages 10000000] [--messages 100000000] [--busy 0] [--json]
     python -m benchmarks.page --subscriptions 5000 [--json]
 
 The tables are made first, by delta-rs; no stage runs. A process of its own looks at them, as `delayline web` does.
 Before each further overview a thousand messages are added, as ingest adds them. Beside that `pending` counts all anew.
+With `--busy` the tables and logs also have what the stages leave in so many seconds with 1,000 messages a second.
 With `--subscriptions` few messages wait for many subscriptions, ten of each topic. Then whole screens are asked for, as
 a browser asks for them.
 """
@@ -27,6 +28,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from benchmarks.commanding import PER_LEDGER, TOPIC, fill, messages
+from benchmarks.support.busy import work
 from benchmarks.support.machine import describe
 from benchmarks.support.paged import ServedPage, served
 from benchmarks.support.processes import DRIVER, memory, usage
@@ -38,20 +40,23 @@ from pipeline.client.insight.trace import trace
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe_all
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import append, open_table, rows_of
-from pipeline.insight.overview import OverviewFollower
+from pipeline.insight.overview import PATIENCE_S, OverviewFollower
 from schemas import MESSAGES, SEGMENTS
 
-_ADDED, _AGAIN, _SHOWN = 1_000, 5, 101
+_ADDED, _AGAIN, _SHOWN, _LOOK_S = 1_000, 5, 101, 0.1
+_LAST_LEDGER = 1 << 30
+"""Nothing else is in this one, or behind it."""
 _LISTENERS, _PER_TOPIC = 10, 100
 """Subscriptions, and messages, of a topic when there are many."""
 _SCREENS = {"further overview": "", "subscriptions": "subscriptions"}
 
 
-def rows(count: int) -> Iterator[dict[str, Any]]:
+def rows(count: int, busy_s: int) -> Iterator[dict[str, Any]]:
     """How long each screen took when so many messages wait, and the memory of the process, MB."""
     with TemporaryDirectory() as folder:
         root = str(Path(folder) / "warehouse")
         fill(root, count)
+        work(root, TOPIC, busy_s)
         with get_context("spawn").Pool(1) as looking:
             yield from ({**row, "pending": count} for row in looking.apply(measured, (root, count)))
 
@@ -102,14 +107,16 @@ def measured(root: str, count: int) -> list[dict[str, Any]]:
     """The figures of one process."""
     # What it loads is not part of the first look.
     pending(root, "nobody")
-    follower = OverviewFollower(root)
+    follower = OverviewFollower(root, PATIENCE_S)
     found = [_timed("first overview", lambda: follower.look(wall_ms()).figures.count)]
+    while follower.look(wall_ms()).found is None:
+        time.sleep(_LOOK_S)
     # What is added here is made in this process, and that takes memory, too.
     peak = memory(os.getpid())[DRIVER].peak
     most = {"what": "memory", "messages": count, "mb": peak / (1 << 20)}
     draw, again = np.random.default_rng(20_261_128), list[dict[str, Any]]()
     for number in range(_AGAIN):
-        ledger = count // PER_LEDGER + 1 + number
+        ledger = _LAST_LEDGER + number
         added = messages(draw, ledger * PER_LEDGER, _ADDED)
         write_deltalake(open_table(root, MESSAGES), added, mode="append")
         again.append(_timed("further overview", lambda: follower.look(wall_ms()).figures.count))
@@ -140,11 +147,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--messages", type=int, action="append", help="so many wait (10,000,000); repeatable")
+    parser.add_argument("--busy", type=int, default=0, help="so many seconds the stages have worked before")
     parser.add_argument("--subscriptions", type=int, default=0, help="instead: so many, and few messages for each")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     counts = options.messages or [10_000_000]
-    found = of_many(options.subscriptions) if options.subscriptions else chain.from_iterable(map(rows, counts))
+    found = (
+        of_many(options.subscriptions)
+        if options.subscriptions
+        else chain.from_iterable(rows(count, options.busy) for count in counts)
+    )
     tell(describe("deltalake", "pyarrow"), found, show, as_json=options.json)
     return 0
 

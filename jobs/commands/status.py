@@ -58,8 +58,8 @@ def as_json(status: Overview) -> str:
             late_p99_ms=status.late.p99_ms,
             in_inbox=status.pending.in_inbox,
             subscriptions=records(status.standings, status.pending),
-            healthy=found.healthy,
-            findings=found.findings,
+            healthy=found and found.healthy,
+            findings=found and found.findings,
         )
     )
 
@@ -104,13 +104,15 @@ def _subscriptions(found: Sequence[Standing]) -> str:
     return f"{text}, {paused:,} paused" if paused else text
 
 
-def _rejected(found: Report) -> Iterator[str]:
-    for each in found.findings:
+def _rejected(found: Report | None) -> Iterator[str]:
+    for each in found.findings if found else ():
         if each.what == _REJECTED:
             yield f"{each.subject.removeprefix('rejected_')}: {printable(each.text)}"
 
 
 def _doctor(status: Overview) -> str:
+    if status.found is None:
+        return "has not finished yet"
     wrong = [each for each in status.found.findings if each.severity is not Severity.NOTE]
     if not wrong:
         return "nothing is wrong"

@@ -14,6 +14,7 @@ from jobs.commands.columns import in_columns
 from jobs.commands.status import report
 from jobs.niceness import be_nice
 from jobs.terminal import echo
+from jobs.withoutpandas import leave_out_pandas
 from pipeline.config.printed import printable
 from pipeline.config.spelling import iso_text, spell
 from pipeline.insight.duecounts import DueCounts
@@ -34,6 +35,7 @@ def top(root: str, every_s: float, clock: Callable[[], int]) -> None:
     Raises:
         NoWarehouse: the folder lacks a table.
     """
+    leave_out_pandas()
     follower = OverviewFollower(root)
     if not sys.stdout.isatty():
         for line in lines(follower.look(clock())):

@@ -11,6 +11,7 @@ from jobs.niceness import be_nice
 from jobs.terminal import echo
 from jobs.web.app import Options, application
 from jobs.web.guard import LOOPBACK, TOKEN
+from jobs.withoutpandas import leave_out_pandas
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import open_table
 from schemas import MESSAGES
@@ -32,6 +33,7 @@ def serve(root: str, host: str, port: int, base: str, *, allow_commands: bool) -
         NoWarehouse: the folder has no messages.
         BadValue: the address is not the loopback and no token is set, or somebody else has the port.
     """
+    leave_out_pandas()
     open_table(root, MESSAGES)
     token = os.environ.get(TOKEN) or None
     if host not in LOOPBACK and token is None:

@@ -31,7 +31,7 @@ from pipeline.client.clock import clock_of
 from pipeline.client.insight.recurring import SchedulesFollower
 from pipeline.config.printed import printable
 from pipeline.config.spelling import iso_text, late_text, spell
-from pipeline.insight.overview import OverviewFollower
+from pipeline.insight.overview import PATIENCE_S, OverviewFollower
 from state import DelaylineError
 
 _LOG = logging.getLogger(__name__)
@@ -98,7 +98,8 @@ def url(base: str, path: str, /, **query: object) -> str:
 def application(root: str, options: Options) -> Starlette:
     """The page of a warehouse."""
     guard = Guard(options.host, options.token, f"{root}\n{options.base}")
-    page = _Page(Site(root, OverviewFollower(root), SchedulesFollower(root), options.allow_commands), guard, options)
+    site = Site(root, OverviewFollower(root, PATIENCE_S), SchedulesFollower(root), options.allow_commands)
+    page = _Page(site, guard, options)
     routes = [Route(path, page.shows(screen)) for path, screen in SCREENS.items()]
     if options.allow_commands:
         routes += [Route(path, page.does(action), methods=["POST"]) for path, action in ACTIONS.items()]

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, TypeVar
 
+import numpy as np
+
 from jobs.commands import sinks, sources
 from jobs.commands.deadletters import topic_of as letters_topic
 from jobs.commands.durations import BadText, duration_ms
@@ -19,9 +21,9 @@ from jobs.commands.tracing import state_words, step_words
 from jobs.commands.values import position
 from pipeline.client.clock import clock_of
 from pipeline.client.commanding.outcomes import outcomes
-from pipeline.client.insight.backlogfigures import by_minute
 from pipeline.client.insight.facts import payloads
 from pipeline.client.insight.forecast import together
+from pipeline.client.insight.minutecounts import MinuteCounts
 from pipeline.client.insight.pending import Backlog
 from pipeline.client.insight.pendingrows import pending_rows
 from pipeline.client.insight.recurring import SchedulesFollower, plan_of
@@ -163,13 +165,10 @@ def _cut(site: Site, topic: str | None, name: str | None) -> int | None:
     Without it the positions of all that waits would be held to find those that are due first.
     """
     whose = (each for each in _seen(site).pending.backlogs if name in (None, each.subscription))
-    minutes = by_minute(each for each in whose if topic in (None, each.topic, topic_of(each.topic)))
-    total = 0
-    for minute in sorted(minutes):
-        total += minutes[minute]
-        if total > _ROWS:
-            return minute + MINUTE_MS
-    return None
+    mine = [each.minutes for each in whose if topic in (None, each.topic, topic_of(each.topic))]
+    minutes = MinuteCounts.together(mine)
+    enough = minutes.starts[np.cumsum(minutes.counts) > _ROWS]
+    return int(enough[0]) + MINUTE_MS if len(enough) else None
 
 
 def condition(query: Query) -> str:

@@ -2,8 +2,10 @@
 
 import random
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -23,7 +25,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pipeline.config.errors import ColumnGone, NoFileSystem, NoWarehouse, StillConflicting
 from pipeline.config.paths import usable
 from pipeline.delta.logs.checksums import put_first_checksum
-from pipeline.delta.logs.entries import entry, log_files
+from pipeline.delta.logs.entries import entry, exists, log_files
 from pipeline.delta.logs.features import check_unmanaged
 from pipeline.delta.logs.opening import table_at
 from pipeline.delta.logs.snapshot import described
@@ -41,6 +43,48 @@ _FIRST_PAUSE_S = 0.05
 _OURS = "append"
 """Names what tells an append from others in the log."""
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A table at its newest version, and when the entry of that was written, ms UTC."""
+
+    table: DeltaTable
+    written: int
+
+
+_KEPT: ContextVar[dict[str, _Kept] | None] = ContextVar("kept", default=None)
+KeptTables = dict[str, _Kept]
+"""Tables by their folders."""
+
+
+@contextmanager
+def kept_open(tables: KeptTables) -> Iterator[None]:
+    """Meanwhile `open_table` opens a table again only when it has another version, or is another table.
+
+    To read a log anew takes ten times as long as to see that it has no further entry. Whoever looks again and again
+    gives the same tables each time.
+    """
+    token = _KEPT.set(tables)
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
+def _kept(folder: str) -> DeltaTable | None:
+    """A table that is kept, if it is still what lies in a folder."""
+    known = (_KEPT.get() or {}).get(folder)
+    if known is None or exists(Files(), folder, known.table.version() + 1):
+        return None
+    return known.table if _written(folder, known.table) == known.written else None
+
+
+def _written(folder: str, table: DeltaTable) -> int | None:
+    """When the entry of the version of a table was written, ms UTC; None: it is not there."""
+    with suppress(FileNotFoundError, TypeError):  # a store has no time of what is not there
+        return Files().modified_ms(f"{folder}/_delta_log/{table.version():020d}.json")
+    return None
 
 
 def path_of(root: str, table: Table) -> str:
@@ -108,6 +152,8 @@ def open_table(root: str, table: Table) -> DeltaTable:
         CatalogManaged: a catalog says which versions it has.
     """
     folder = _reached(root, table)
+    if (found := _kept(folder)) is not None:
+        return found
     try:
         opened = table_at(folder)
     except (TableNotFoundError, FileNotFoundError) as error:
@@ -121,6 +167,8 @@ def open_table(root: str, table: Table) -> DeltaTable:
         check_protocol(Files(), folder, table)
         raise
     entry(Files(), folder, opened.version())
+    if (tables := _KEPT.get()) is not None and (written := _written(folder, opened)) is not None:
+        tables[folder] = _Kept(opened, written)
     return opened
 
 

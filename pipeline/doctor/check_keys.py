@@ -8,10 +8,14 @@ from pipeline.doctor.positions import above
 from schemas import MESSAGES, REJECTED_DISPATCH, REPLACED, WAS_REPLACED
 
 # Below the mark of retention the newer message may be deleted: it may have been due before the older one.
+_NEWER = """
+    SELECT MIN(by_ledger_id) AS first, MAX(by_ledger_id) AS last FROM replaced WHERE by_ledger_id >= {ledger}
+"""
 _LOST = """
     SELECT r.topic, COUNT(*) AS n, MIN(r.by_ledger_id) AS ledger
-    FROM (SELECT * FROM replaced WHERE by_ledger_id >= {ledger}) r
-    LEFT ANTI JOIN messages m ON r.by_ledger_id = m.ledger_id AND r.by_entry_id = m.entry_id
+    FROM (SELECT * FROM replaced WHERE by_ledger_id >= {first}) r
+    LEFT ANTI JOIN (SELECT ledger_id, entry_id FROM messages WHERE ledger_id BETWEEN {first} AND {last}) m
+    ON r.by_ledger_id = m.ledger_id AND r.by_entry_id = m.entry_id
     GROUP BY 1 ORDER BY 1
 """
 _UNSAID = f"""
@@ -26,7 +30,9 @@ _REMEDY = "stop the stages, keep the tables, and report it"
 def replaced(look: Look) -> Iterator[Finding]:
     """Each message that was replaced has one in its place, and dispatch left out nothing else for this reason."""
     tables = {"replaced": look.table(REPLACED).delta}
-    for row in query(_LOST.format(ledger=look.mark.ledger), messages=look.table(MESSAGES).delta, **tables):
+    (newer,) = query(_NEWER.format(ledger=look.mark.ledger), **tables)
+    is_any, messages = newer["first"] is not None, look.table(MESSAGES).delta
+    for row in query(_LOST.format(**newer), messages=messages, **tables) if is_any else ():
         text = f"{row['n']:,} messages are replaced by others that are not there, the first of ledger {row['ledger']}"
         yield error("replaced_by_nothing", row["topic"], text, _REMEDY)
     unsaid = _UNSAID.format(above=above(look.mark, "due_time"))

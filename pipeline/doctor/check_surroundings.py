@@ -70,8 +70,8 @@ def sources(look: Look) -> Iterator[Finding]:
         elif each.behind:
             yield note("source_behind", each.name, f"it has yet to read {each.behind:,} rows")
     log, files = look.table(schemas.INBOX).log, Files()
-    entries = [(version, log.actions(version) or []) for version in reversed(log.versions)]
     for name in keys(files, look.root):
+        entries = ((version, log.actions(version) or []) for version in reversed(log.versions))
         last, others = SourceNotes(files, look.root, name, f"{SOURCES}{name}").last(entries)
         if others:
             text = f"versions {', '.join(map(str, others[:_SHOWN]))} of `inbox` note places under its name"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.client.insight.minutecounts import MinuteCounts
 
 
 @dataclass(frozen=True)
@@ -31,19 +34,16 @@ class DueCounts:
         return sum(self.counts)
 
 
-def due_counts(minutes: Mapping[int, int], now_ms: int, span_ms: int, spans: int) -> DueCounts:
+def due_counts(minutes: MinuteCounts, now_ms: int, span_ms: int, spans: int) -> DueCounts:
     """What is due from the span of a time on; what is overdue is in none.
 
     Args:
-        minutes: messages by the start of their minute, ms UTC.
+        minutes: messages by their minute.
         now_ms: a time in the first span, ms UTC.
         span_ms: how long each is, a number of whole minutes.
         spans: how many there are.
     """
     begin = now_ms // span_ms * span_ms
-    counts = [0] * spans
-    for at, count in minutes.items():
-        number = (at - begin) // span_ms
-        if 0 <= number < spans:
-            counts[number] += count
-    return DueCounts(begin, span_ms, tuple(counts))
+    bounds = np.searchsorted(minutes.starts, begin + np.arange(spans + 1) * span_ms)
+    below = np.concatenate([[0], np.cumsum(minutes.counts)])[bounds]
+    return DueCounts(begin, span_ms, tuple(np.diff(below).tolist()))

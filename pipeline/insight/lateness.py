@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.client.clock import is_virtual
-from pipeline.delta.deltars import instant, open_table, query
-from pipeline.storage.arrays import IntArray
+from pipeline.delta.deltars import arrow_of, instant, open_table
+from pipeline.storage.arrays import IntArray, longs
 from schemas import PUBLICATIONS
 
 _ROWS = """
@@ -56,15 +56,14 @@ def lateness(root: str, now_ms: int, span_ms: int) -> Lateness:
         NoWarehouse: the folder lacks the table.
     """
     since = now_ms - span_ms
-    rows = query(_ROWS.format(since=instant(since), until=instant(now_ms)), t=open_table(root, PUBLICATIONS))
-    virtual = is_virtual(root)
-    if not rows:
+    rows = arrow_of(_ROWS.format(since=instant(since), until=instant(now_ms)), t=open_table(root, PUBLICATIONS))
+    virtual, counts = is_virtual(root), longs(rows, "count")
+    if not len(counts):
         return Lateness(since, is_virtual=virtual)
-    counts = np.array([row["count"] for row in rows])
     rate = float(counts.sum()) * 1_000 / span_ms
     if virtual:
         return Lateness(since, int(counts.sum()), rate=rate, is_virtual=True)
-    late = np.array([max(0, row["at"] - row["due"]) for row in rows])
+    late = np.maximum(0, longs(rows, "at") - longs(rows, "due"))
     order = np.argsort(late)
     below, late = np.cumsum(counts[order]), late[order]
     return Lateness(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from pipeline.client.insight.backlogfigures import BacklogFigures
 from pipeline.client.insight.pending import Pending
@@ -16,14 +16,16 @@ from pipeline.client.insight.standing import Standing, standings
 from pipeline.client.subscribing.registryview import RegistryView
 from pipeline.client.tables.job import Job, job_of
 from pipeline.config.settings import HOUR_MS, MINUTE_MS
+from pipeline.delta.deltars import KeptTables, kept_open
 from pipeline.doctor.examine import Report, examine
 from pipeline.insight.duecounts import DueCounts, due_counts
 from pipeline.insight.lateness import Lateness, lateness
 
-T = TypeVar("T")
 _MINUTES, _HOURS = 60, 7 * 24
 _EXAMINED_S, _LATENESS_S = 15.0, 3.0
 """What takes longest, and changes least, is looked at again after so long."""
+PATIENCE_S = 0.5
+"""So long a page waits for the doctor when it is opened."""
 _REST = 30
 """And after so many times as long as the look took: a large warehouse is looked at less often."""
 
@@ -39,7 +41,7 @@ class Overview:
         standings: its subscriptions.
         pending: what waits for its first delivery, by subscription.
         figures: what that comes to.
-        found: what the doctor says.
+        found: what the doctor said last; None: she looks for the first time, and has not ended.
         hour: what is due in the hour that follows, minute by minute.
         week: what is due in the week that follows, hour by hour.
         late: how late the deliveries of the last hour were.
@@ -51,7 +53,7 @@ class Overview:
     standings: Sequence[Standing]
     pending: Pending
     figures: BacklogFigures
-    found: Report
+    found: Report | None
     hour: DueCounts
     week: DueCounts
     late: Lateness
@@ -70,11 +72,19 @@ class Overview:
 class OverviewFollower:
     """Looks at a warehouse again and again; several threads may."""
 
-    def __init__(self, root: str) -> None:
-        """Look at nothing yet."""
+    def __init__(self, root: str, patience_s: float | None = None) -> None:
+        """Look at nothing yet.
+
+        Args:
+            root: the warehouse.
+            patience_s: so long the first look waits for the doctor, who takes the longer the more was delivered; later
+                ones tell what she said last. None: a look waits for her when it is time that she looks again.
+        """
         self.root = root
         self._pending, self._lock = PendingFollower(root), threading.Lock()
-        self._kept: dict[str, tuple[float, Any]] = {}
+        self._doctor = _Doctor(root, patience_s)
+        self._late, self._late_again = Lateness(0), 0.0
+        self._tables: KeptTables = {}
 
     def look(self, now_ms: int) -> Overview:
         """How it stands at a time, ms UTC.
@@ -82,21 +92,54 @@ class OverviewFollower:
         Raises:
             NoWarehouse: the folder lacks a table.
         """
-        with self._lock:
-            pending = self._pending.look()
-            found = self._recent("doctor", _EXAMINED_S, lambda: examine(self.root, now_ms))
-            late = self._recent("lateness", _LATENESS_S, lambda: lateness(self.root, now_ms, HOUR_MS))
-            return overview(self.root, now_ms, pending, found, late, self._pending.registry)
+        with self._lock, kept_open(self._tables):
+            pending, begun = self._pending.look(), time.monotonic()
+            if begun >= self._late_again:
+                self._late = lateness(self.root, now_ms, HOUR_MS)
+                self._late_again = _again(begun, _LATENESS_S)
+            found = self._doctor.report(now_ms)
+            return overview(self.root, now_ms, pending, found, self._late, self._pending.registry)
 
-    def _recent(self, name: str, least_s: float, look: Callable[[], T]) -> T:
-        """What was seen a short while ago, or is seen now."""
-        again, seen = self._kept.get(name, (0, None))
+
+class _Doctor:
+    """Looks in a thread of her own, now and then."""
+
+    def __init__(self, root: str, patience_s: float | None) -> None:
+        self._root, self._patience_s = root, patience_s
+        self._running: Future[Report] | None = None
+        self._last: Report | None = None
+        self._again = 0.0
+
+    def report(self, now_ms: int) -> Report | None:
+        """What she said last; None: she has not ended for the first time.
+
+        Raises:
+            NoWarehouse: there is no table.
+        """
+        if self._running is None and time.monotonic() >= self._again:
+            self._running = Future()
+            threading.Thread(target=self._examine, args=(self._running, now_ms), daemon=True).start()
+            wait([self._running], self._patience_s if self._last is None or self._patience_s is None else 0)
+        if self._running is not None and self._running.done():
+            ended, self._running = self._running, None
+            self._last = ended.result()
+        return self._last
+
+    def _examine(self, running: Future[Report], now_ms: int) -> None:
         begun = time.monotonic()
-        if begun >= again:
-            seen = look()
-            ended = time.monotonic()
-            self._kept[name] = ended + max(least_s, _REST * (ended - begun)), seen
-        return seen  # type: ignore[no-any-return] # it was kept under its own name
+        try:
+            found = examine(self._root, now_ms)
+        except BaseException as error:  # noqa: BLE001 - whoever looks gets it
+            running.set_exception(error)
+        else:
+            self._again = _again(begun, _EXAMINED_S)
+            running.set_result(found)
+
+
+def _again(begun: float, least_s: float) -> float:
+    """When to look again after a look that ends now."""
+    ended = time.monotonic()
+    return ended + max(least_s, _REST * (ended - begun))
 
 
 def look_back(root: str, as_of: int) -> Overview:
@@ -117,7 +160,7 @@ def look_back(root: str, as_of: int) -> Overview:
 
 
 def overview(
-    root: str, now_ms: int, pending: Pending, found: Report, late: Lateness, known: RegistryView | None = None
+    root: str, now_ms: int, pending: Pending, found: Report | None, late: Lateness, known: RegistryView | None = None
 ) -> Overview:
     """How a warehouse stands, by what was counted, found and read of the registry already.
 

@@ -1,12 +1,9 @@
 """What backlogs come to over subscriptions: the sums that the overview, the metrics and the line of a job tell."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
-import numpy as np
-
-from pipeline.client.insight.departures import DueLoad
+from pipeline.client.insight.minutecounts import NOTHING, MinuteCounts
 from pipeline.client.insight.pending import Backlog, first_due
 from pipeline.config.settings import HOUR_MS, MINUTE_MS
 
@@ -29,7 +26,7 @@ class BacklogFigures:
     held: int = 0
     next_due_ms: int | None = None
     expiring: int = 0
-    minutes: Mapping[int, int] = field(default_factory=dict)
+    minutes: MinuteCounts = field(default_factory=lambda: NOTHING)
 
     @classmethod
     def of(cls, backlogs: Sequence[Backlog], now_ms: int) -> "BacklogFigures":
@@ -40,38 +37,28 @@ class BacklogFigures:
             held=sum(each.held for each in backlogs),
             next_due_ms=first_due(backlogs),
             expiring=sum(expiring(each, now_ms) for each in backlogs),
-            minutes=by_minute(backlogs),
+            minutes=MinuteCounts.together([each.minutes for each in backlogs]),
         )
 
     @property
     def last_due_ms(self) -> int | None:
         """The start of the minute in which the last of them is due, ms UTC; None: nothing is pending."""
-        return max(self.minutes, default=None)
+        return int(self.minutes.starts[-1]) if self.minutes else None
 
     @property
     def overdue(self) -> int:
         """How many are due in a minute that had passed at the count: they are held, or late."""
-        return sum(count for at, count in self.minutes.items() if at < self._minute)
+        return self.minutes.within(0, self._minute)
 
     @property
     def next_hour(self) -> int:
         """How many are due within an hour, from the minute of the count on."""
-        first = self._minute
-        return sum(count for at, count in self.minutes.items() if first <= at < first + HOUR_MS)
+        return self.minutes.within(self._minute, self._minute + HOUR_MS)
 
     @property
     def _minute(self) -> int:
         """The start of the minute of the count."""
         return self.counted_ms - self.counted_ms % MINUTE_MS
-
-
-def by_minute(backlogs: Iterable[Backlog]) -> dict[int, int]:
-    """How many messages are due in each minute, by its start, counted for each subscription."""
-    found = [each.minutes for each in backlogs]
-    times = np.fromiter(chain.from_iterable(found), np.int64)
-    counts = np.fromiter(chain.from_iterable(each.values() for each in found), np.int64)
-    total = DueLoad.of(times, counts)
-    return dict(zip(total.due.tolist(), total.counts.tolist(), strict=True))
 
 
 def expiring(backlog: Backlog, now_ms: int) -> int:

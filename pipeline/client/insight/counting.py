@@ -21,6 +21,7 @@ left out on both sides.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -28,11 +29,13 @@ from deltalake import DeltaTable
 
 from pipeline.client.commanding.inforce import delivered
 from pipeline.client.insight.asof import CountingRule, at_instant, at_present
+from pipeline.client.insight.minutecounts import NO_MINUTES, ListenerMinutes
 from pipeline.client.subscribing.lives import lives_of
 from pipeline.client.subscribing.registryview import RegistryView, registry_view
 from pipeline.client.tables.relations import longs_table, relation, table_of
 from pipeline.config.errors import BadValue
-from pipeline.delta.deltars import arrow_of, instant, open_table, query
+from pipeline.config.settings import MINUTE_MS
+from pipeline.delta.deltars import arrow_of, instant, open_table
 from pipeline.storage.arrays import longs
 from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Incarnation, Name
@@ -42,7 +45,6 @@ from state.buckets import MAX_TIME
 from state.positionset import PositionSet
 from state.withdrawals import Round
 
-MINUTE_MS = 60_000
 _POSITION = ("listener", "ledger_id", "entry_id")
 _FIRST = pa.schema([("listener", pa.int64()), ("minute", pa.int64())])
 _LISTENER = pa.schema(
@@ -154,7 +156,7 @@ class Counted:
     rule: CountingRule
     settled: SettledMark
 
-    @property
+    @cached_property
     def listeners(self) -> dict[Name, Incarnation]:
         """Listeners that get something, in the order in which queries number them."""
         return {name: life for name, life in sorted(self.since.items()) if life is not None}
@@ -277,32 +279,14 @@ def opened(
     return Counted(deliveries, messages, registry, since, rule, read_mark(Files(), root))
 
 
-Minutes = dict[int, dict[int, int]]
-"""Messages by the number of the listener, and by the start of the minute in which they are due, ms UTC."""
-
-
-def by_minute(tables: Mapping[str, DeltaTable], changes: str) -> Minutes:
+def by_minute(tables: Mapping[str, DeltaTable], changes: str) -> ListenerMinutes:
     """What changes add to what is pending, less what they take off; nothing when they are empty."""
-    found: Minutes = {}
-    for row in query(_MINUTES.format(changes=changes), **tables) if changes else ():
-        found.setdefault(row["listener"], {})[row["minute"] * MINUTE_MS] = row["messages"]
-    return found
+    return ListenerMinutes.of_rows(arrow_of(_MINUTES.format(changes=changes), **tables)) if changes else NO_MINUTES
 
 
-def positive(minutes: Minutes) -> Minutes:
-    """The minutes in which something is pending: a delivery may be there longer than its message."""
-    found = {number: {at: count for at, count in each.items() if count > 0} for number, each in minutes.items()}
-    return {number: each for number, each in found.items() if each}
-
-
-def next_due(looked: Counted, minutes: Minutes) -> dict[int, int]:
+def next_due(looked: Counted, minutes: ListenerMinutes) -> dict[int, int]:
     """The first due time to the millisecond, by listener."""
-    return first_due(dues_within(looked, firsts(minutes)))
-
-
-def firsts(minutes: Minutes) -> dict[int, int]:
-    """The first minute of each listener in which something is pending, by its start, ms UTC."""
-    return {number: min(each) for number, each in minutes.items()}
+    return first_due(dues_within(looked, minutes.firsts()))
 
 
 def dues_within(looked: Counted, minutes: Mapping[int, int]) -> pa.Table:

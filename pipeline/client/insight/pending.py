@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from pipeline.client.clock import clock_of
 from pipeline.client.insight.asof import uncertain
-from pipeline.client.insight.counting import Counted, by_minute, next_due, opened, positive
+from pipeline.client.insight.counting import Counted, by_minute, next_due, opened
+from pipeline.client.insight.minutecounts import NOTHING, ListenerMinutes
 from pipeline.client.insight.waiting import held_back, in_inbox
 from pipeline.config.errors import check_count
 from pipeline.delta.deltars import query
@@ -179,13 +180,13 @@ def pending_by_key(
 
 def _backlogs(looked: Counted) -> list[Backlog]:
     with looked.changes() as changes:
-        minutes = positive(by_minute(changes.tables, changes.all))
+        minutes = by_minute(changes.tables, changes.all).positive()
     return backlogs(looked, minutes, next_due(looked, minutes))
 
 
-def backlogs(looked: Counted, minutes: Mapping[int, Mapping[int, int]], due: Mapping[int, int]) -> list[Backlog]:
+def backlogs(looked: Counted, minutes: ListenerMinutes, due: Mapping[int, int]) -> list[Backlog]:
     """What is pending for each subscription, of what is pending for each listener."""
-    numbers = {name: number for number, name in enumerate(looked.listeners)}
-    counts = ((name, numbers.get(name, -1)) for name in sorted(looked.since))
-    mine = ((name, number, dict(sorted(minutes.get(number, {}).items()))) for name, number in counts)
-    return [Backlog(*name, sum(each.values()), due.get(number), each) for name, number, each in mine]
+    each = minutes.by_listener(len(looked.listeners))
+    mine = {name: (each[number], due.get(number)) for number, name in enumerate(looked.listeners)}
+    found = ((name, *mine.get(name, (NOTHING, None))) for name in sorted(looked.since))
+    return [Backlog(*name, int(waiting.counts.sum()), first, waiting) for name, waiting, first in found]

@@ -20,16 +20,14 @@ from pipeline.client.insight.asof import CountingRule
 from pipeline.client.insight.counting import (
     Changes,
     Counted,
-    Minutes,
     Since,
     by_due,
     by_minute,
     dues_within,
     first_due,
-    firsts,
     opened,
-    positive,
 )
+from pipeline.client.insight.minutecounts import ListenerMinutes
 from pipeline.client.insight.pending import Pending, backlogs, shaped
 from pipeline.client.insight.waiting import in_inbox
 from pipeline.client.subscribing.registryview import RegistryView
@@ -66,8 +64,8 @@ class _Known:
 
     of: Counted
     ledger: int
-    minutes: Minutes
-    all: Minutes
+    minutes: ListenerMinutes
+    all: ListenerMinutes
     due: dict[int, int]
     dues: pa.Table | None
 
@@ -126,13 +124,15 @@ class PendingFollower:
         now = replace(now, settled=known.of.settled)
         with now.changes(Since(known.ledger, fresh)) as changes:
             new = by_minute(changes.tables, changes.logs)
-            return self._completed(now, changes, _sum(known.minutes, new), known)
+            return self._completed(now, changes, known.minutes + new, known)
 
-    def _completed(self, now: Counted, changes: Changes, minutes: Minutes, before: _Known | None = None) -> _Known:
+    def _completed(
+        self, now: Counted, changes: Changes, minutes: ListenerMinutes, before: _Known | None = None
+    ) -> _Known:
         """With what commands gave another due time, and with the first due times."""
         moved = by_minute(changes.tables, changes.moved)
-        everything = positive(_sum(minutes, moved))
-        dues = _dues(now, changes, firsts(everything), None if moved else before)
+        everything = (minutes + moved).positive()
+        dues = _dues(now, changes, everything.firsts(), None if moved else before)
         ledgers = query(_LAST, messages=now.messages)[0]["ledger"]
         kept = None if moved or dues.num_rows > _MOST_DUES else dues
         return _Known(now, 0 if ledgers is None else ledgers + 1, minutes, everything, first_due(dues), kept)
@@ -186,7 +186,7 @@ def _dues(now: Counted, changes: Changes, first: Mapping[int, int], before: _Kno
     """
     if before is None or before.dues is None:
         return dues_within(now, first)
-    known = firsts(before.all)
+    known = before.all.firsts()
     same = {number: at for number, at in first.items() if known.get(number) == at}
     others = {number: at for number, at in first.items() if number not in same}
     kept = before.dues.filter(pc.is_in(before.dues.column("listener"), pa.array(list(same), pa.int64())))
@@ -205,15 +205,3 @@ def _first_deliveries(rows: pa.Table) -> pa.Table:
     # What was sent without a time is due when it was sent.
     columns["deliver_at"] = pc.coalesce(columns["deliver_at"], columns["publish_time"])
     return pa.table({**columns, "message_key": pa.nulls(rows.num_rows, pa.string()).fill_null("")})
-
-
-def _sum(some: Minutes, others: Minutes) -> Minutes:
-    """Both together."""
-    found = {number: dict(each) for number, each in some.items()}
-    for number, each in others.items():
-        mine = found.setdefault(number, {})
-        for at, count in each.items():
-            mine[at] = mine.get(at, 0) + count
-            if not mine[at]:
-                del mine[at]
-    return found

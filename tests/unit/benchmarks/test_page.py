@@ -9,9 +9,14 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from benchmarks import aims, page
-from benchmarks.commanding import fill
+from benchmarks import aims, beside, page
+from benchmarks.commanding import TOPIC, fill
+from benchmarks.support.busy import work
 from pipeline.client.insight.pending import pending
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.deltars import open_table
+from pipeline.doctor.examine import examine
+from schemas import DELIVERIES, MESSAGES
 
 
 def test_each_screen_shows_what_is_there(tmp_path: Path) -> None:
@@ -71,6 +76,42 @@ def test_a_page_beside_a_job_is_judged_by_the_middle_one_of_three_runs() -> None
         rows = [{"what": what, "p99_ms": each} for what, each in late]
         (line,) = aims.table({"beside": {"rows": rows}})
         assert line.met is met
+
+
+def test_a_page_beside_a_job_has_the_aims_of_the_page() -> None:
+    """The middle one of its runs is judged, with ten million that wait; of its looks the first one is another thing."""
+    good = {"first_look_s": 2.0, "refresh_p50_s": 0.3, "refresh_max_s": 4.0, "page_mb": 300}
+    for parked, worse, missed in (
+        (10_000_000, {}, []),
+        (10_000_000, {"first_look_s": 2.1}, ["first overview"]),
+        (10_000_000, {"refresh_p50_s": 0.31, "page_mb": 301}, ["further overview", "memory"]),
+        (100_000_000, {"first_look_s": 5.0, "refresh_p50_s": 0.5, "page_mb": 500}, []),
+        (100_000, {"first_look_s": 2.1}, ["first overview"]),
+    ):
+        rows = [{"what": "nothing beside", "p99_ms": 40}] * 3
+        rows += [{"what": "beside a page", "p99_ms": 40, "parked": parked, **good, **worse}] * 2
+        rows += [{"what": "beside a page", "p99_ms": 40, "parked": parked, **dict.fromkeys(good, 0.0)}]
+        lines = list(aims.table({"beside": {"rows": rows}}))
+        assert [line.measure for line in lines if line.met is False] == missed
+        assert [line.met for line in lines].count(None) == (3 - len(missed) if parked < 10_000_000 else 0)
+    assert beside.looked([4.0, 0.1, 0.3, 0.2]) == {
+        "looks": 4,
+        "first_look_s": 4.0,
+        "refresh_p50_s": 0.2,
+        "refresh_max_s": 0.3,
+    }
+
+
+def test_what_is_parked_waits_when_the_stages_begin(tmp_path: Path) -> None:
+    """It is numbered before all that they take, and pending beside what they leave."""
+    root = str(tmp_path / "warehouse")
+    fill(root, 2_000)
+    work(root, TOPIC, 2)
+    (backlog,) = pending(root).backlogs
+    sent = open_table(root, MESSAGES).count() - 2_000
+    assert sent == 2_000
+    assert backlog.count == 4_000 - open_table(root, DELIVERIES).count()
+    assert examine(root, wall_ms()).healthy
 
 
 def test_many_subscriptions_each_have_something_that_waits(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from threading import Event
 
 import pytest
 
@@ -20,6 +21,7 @@ from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import NoWarehouse
 from pipeline.delta.deltars import path_of
+from pipeline.delta.logs.opening import table_at
 from pipeline.doctor.examine import Report
 from pipeline.insight.overview import OverviewFollower
 from pipeline.subscriptions.lines import Registered
@@ -138,3 +140,72 @@ def test_a_doctor_who_takes_long_looks_less_often(root: str, monkeypatch: pytest
         clock[0] += 3
         took[0] = 2.0
     assert [round(later - one) for one, later in pairwise(looks)] == [15, 65]
+
+
+def test_a_page_does_not_wait_for_a_doctor_who_takes_long(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits is shown at once, exactly, and what she says when she has ended; she is asked once meanwhile."""
+    filled(root, 2)
+    ended, begun = Event(), list[int]()
+
+    def slow(_: str, now_ms: int) -> Report:
+        begun.append(now_ms)
+        assert ended.wait(60)
+        return Report((), {"inbox": 7})
+
+    monkeypatch.setattr("pipeline.insight.overview.examine", slow)
+    follower = OverviewFollower(root, 0.01)
+    for _ in range(2):
+        seen = follower.look(NOON)
+        assert (seen.found, seen.figures.count) == (None, 2)
+    ended.set()
+    while (seen := follower.look(NOON)).found is None:
+        pass
+    assert (seen.found.versions, len(begun)) == ({"inbox": 7}, 1)
+
+
+def test_what_stops_the_doctor_is_told_to_who_looks(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when she stopped behind the look that asked for her. The next look asks her again."""
+    filled(root, 1)
+    looks = list[object]()
+
+    def examined(*look: object) -> Report:
+        looks.append(look)
+        if len(looks) == 1:
+            raise NoWarehouse(root, "inbox")
+        return Report((), {})
+
+    monkeypatch.setattr("pipeline.insight.overview.examine", examined)
+    follower = OverviewFollower(root)
+    with pytest.raises(NoWarehouse):
+        follower.look(NOON)
+    assert follower.look(NOON).found == Report((), {})
+
+
+def test_a_look_opens_the_tables_that_have_changed(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once, and none when nothing has: to read a log anew is most of the time of a look beside a job."""
+    filled(root, 3)
+    opened = list[str]()
+
+    def counted(folder: str, version: int | None = None) -> DeltaTable:
+        opened.append(folder.rpartition("/")[2])
+        return table_at(folder, version)
+
+    monkeypatch.setattr("pipeline.delta.deltars.table_at", counted)
+    monkeypatch.setattr("pipeline.insight.overview.examine", lambda *_: Report((), {}))
+    follower = OverviewFollower(root)
+    follower.look(NOON)
+    assert len(opened) == len(set(opened))
+    opened.clear()
+    follower.look(NOON)
+    assert opened == []
+    put(root, DELIVERIES, delivery_row(message_row(1, 0, NOON)) | {"life": 0})
+    opened.clear()
+    assert follower.look(NOON).pending.backlogs == pending(root).backlogs
+    assert [each for each in opened if each == DELIVERIES.name] == [DELIVERIES.name] * 2, "by the look, and by pending"
+    shutil.rmtree(root)
+    with pytest.raises(NoWarehouse):
+        follower.look(NOON)
+    new_warehouse(root)
+    filled(root, 2)
+    put(root, DELIVERIES, delivery_row(message_row(1, 0, NOON)) | {"life": 0})
+    assert follower.look(NOON).pending.backlogs == pending(root).backlogs

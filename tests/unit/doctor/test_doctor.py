@@ -21,12 +21,14 @@ from pipeline.doctor.examine import CHECKS, examine
 from pipeline.doctor.look import Finding, Look, Severity, error
 from schemas import (
     LEFT_OUT,
+    MESSAGES,
     REJECTED_DISPATCH,
     REJECTED_INGEST,
 )
-from tests.support.client import at, left_out_row, put
+from tests.support.client import at, left_out_row, message_row, put
 from tests.support.examined import (
     NOW,
+    files,
     found,
     made,
     wrong,
@@ -145,3 +147,12 @@ def test_what_expires_while_its_subscription_is_closed_is_told(root: str) -> Non
     assert (finding.subject, finding.severity) == ("/".join(name), Severity.WARNING)
     invoke_line(finding.remedy.partition(": ")[2])
     assert "expires_closed" not in {each.what for each in examine(root, NOW).findings}
+
+
+def test_messages_that_are_not_due_yet_are_not_read(root: str) -> None:
+    """They are nearly all that a large warehouse has: who looks each minute must not read ten million of them."""
+    (before,) = files(root, MESSAGES)
+    put(root, MESSAGES, *({**message_row(0, entry, 10 * NOW), "parked": True} for entry in (5, 6, 7)))
+    parked = next(each for each in files(root, MESSAGES) if each != before)
+    parked.unlink()
+    assert wrong(root) == {("file_missing", "messages")}

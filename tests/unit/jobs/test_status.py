@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,9 @@ def test_one_screen_says_how_a_warehouse_stands(root: str) -> None:
     assert said["doctor"] == "nothing is wrong"
     line = {"topic": "orders", "subscription": "s", "type": "shared", "start": "latest", "tick_ms": 5, "active": True}
     put(root, SUBSCRIPTIONS, line)
+    assert next(each for each in report(replace(look(root, NOON), found=None)) if each.startswith("doctor")).endswith(
+        "  has not finished yet"
+    )
     wrong = lines(root)["doctor"]
     assert wrong.startswith("warning: orders/s: 2 lines")
     assert wrong.endswith(f"; look at: delayline doctor --warehouse {root}")

@@ -14,9 +14,9 @@ pytest.importorskip("prometheus_client", reason="watching needs requirements/all
 pytest.importorskip("pyspark", reason="the listener is Spark's")
 
 from pipeline.client.insight.backlogfigures import BacklogFigures, expiring
-from pipeline.client.insight.counting import MINUTE_MS
 from pipeline.client.insight.pending import Backlog
 from pipeline.config.options import Delivered, SettleBatch
+from pipeline.config.settings import MINUTE_MS
 from pipeline.service.watch.lateness import MOST_SUBSCRIPTIONS
 from pipeline.service.watch.metrics import Metrics
 from tests.support.scraped import scraped

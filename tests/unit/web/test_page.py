@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from threading import Event
 from urllib.parse import parse_qs
 
 import pytest
@@ -18,6 +19,7 @@ from pipeline.client.exceptions import Timeout
 from pipeline.client.insight.pending import Backlog, pending
 from pipeline.client.subscribing.schedules import schedule, set_schedule
 from pipeline.client.subscribing.subscriptions import registered
+from pipeline.doctor.examine import Report
 from pipeline.testing.warehouse import VirtualWarehouse, warehouse
 from tests.support.page import Visitor, served
 
@@ -362,3 +364,19 @@ def test_a_script_that_follows_gets_what_is_inside_the_frame(visitor: Visitor) -
     fragment = visitor.get("/", {"X-Fragment": "1"})
     assert fragment.text.lstrip().startswith("<h1>Overview</h1>")
     assert "<html" not in fragment.text
+
+
+def test_a_page_is_shown_before_the_doctor_has_finished(
+    world: VirtualWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """She takes long in a warehouse that has delivered much. The page says so, and then what she found."""
+    ended, examined = Event(), Report((), {"inbox": 7})
+    monkeypatch.setattr("pipeline.insight.overview.examine", lambda *_: examined if ended.wait(60) else None)
+    with served(world.root) as visitor:
+        for path in ("/", "/system"):
+            assert "The doctor has not finished yet" in visitor.get(path).words
+        ended.set()
+        while "has not finished yet" in (found := visitor.get("/system")).words:
+            pass
+        assert "Nothing is wrong." in found.words
+        assert "inbox 7" in found.words
