@@ -24,16 +24,21 @@ HOUR = timedelta(hours=1)
 PARTS = [f"orders-partition-{number}" for number in range(3)]
 
 
-@pytest.fixture(params=["before", "after"])
+WHENEVER = pytest.mark.parametrize("divided", ["before", "after"], indirect=True)
+"""The subscription was there before the topic was divided, or came after that."""
+
+
+@pytest.fixture
 def divided(request: pytest.FixtureRequest) -> Iterator[VirtualWarehouse]:
-    """A topic with three partitions, whose subscription was there before it was divided, or came after that."""
+    """A topic with three partitions, and its subscription."""
+    when = getattr(request, "param", "before")
     with warehouse() as made:
-        if request.param == "after":
+        if when == "after":
             delayline.create_partitioned_topic(made.root, "orders", 3)
         delayline.subscribe(
             made.root, delayline.Subscription("orders", "billing", "shared", tick_ms=1, policies=Policies(ack=True))
         )
-        if request.param == "before":
+        if when == "before":
             delayline.create_partitioned_topic(made.root, "orders", 3)
         # It is another one, whatever its name looks like.
         delayline.subscribe(made.root, delayline.Subscription("other-orders-partition-1", "billing", "shared"))
@@ -55,6 +60,7 @@ def waiting(made: VirtualWarehouse) -> list[str]:
     return sorted(pending_rows(made.root, "orders", "billing")["message_key"].to_pylist())
 
 
+@WHENEVER
 def test_a_command_names_what_the_list_shows(divided: VirtualWarehouse) -> None:
     """By key, by condition and by positions; and it is taken back as one."""
     send(divided, *"abcdef")
@@ -84,6 +90,7 @@ def test_a_partition_by_its_name_is_this_one_alone(divided: VirtualWarehouse) ->
     assert len(waiting(divided)) == 6 - counts[1]
 
 
+@WHENEVER
 def test_policies_are_those_of_each_partition(divided: VirtualWarehouse) -> None:
     """Paused, nothing comes; gone on, all does. What they were is told."""
     send(divided, *"abcdef")
@@ -103,6 +110,7 @@ def test_policies_are_those_of_each_partition(divided: VirtualWarehouse) -> None
     assert sorted(consumer.receive(5_000).partition_key() for _ in range(6)) == list("abcdef")
 
 
+@WHENEVER
 def test_a_subscription_ends_on_all_of_them(divided: VirtualWarehouse) -> None:
     """And nobody else's does."""
     delayline.unsubscribe(divided.root, "orders", "billing")
@@ -111,6 +119,7 @@ def test_a_subscription_ends_on_all_of_them(divided: VirtualWarehouse) -> None:
         delayline.unsubscribe(divided.root, "orders", "billing")
 
 
+@WHENEVER
 def test_a_consumer_ends_it_on_all_of_them(divided: VirtualWarehouse) -> None:
     """Once each."""
     client = divided.client()
