@@ -185,8 +185,8 @@ def send(  # noqa: PLR0913 - a parameter is an option
         raise typer.BadParameter("--deliver-at and --deliver-after exclude each other")
     properties = options.checked(lambda _: pairs(property_ or []))("")
     if replaces is not None:
-        if key not in (None, replaces):
-            raise typer.BadParameter("--key and --replaces name two keys")
+        if not replaces or key not in (None, replaces):
+            raise typer.BadParameter("--replaces names a key, and --key no other one")
         key, properties = replaces, {**properties, REPLACES: replaces}
     from jobs.commands import send as command
     from jobs.commands.lines import Lines

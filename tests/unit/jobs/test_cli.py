@@ -86,6 +86,16 @@ def test_a_payload_goes_out_with_all_its_options(root: str) -> None:
     assert row["publish_time"] is not None
 
 
+def test_what_replaces_others_has_their_key(root: str) -> None:
+    """And no other one."""
+    assert run("send", "-w", root, "-t", "t", "hello", "-p", "a=b", "--replaces", "k").exit_code == 0
+    (row,) = inbox(root)
+    assert (row["message_key"], row["properties"]) == ("k", [("a", "b"), ("delayline.replaces", "k")])
+    assert [
+        run("send", "-w", root, "-t", "t", "x", *each, "--replaces", "").exit_code for each in ([], ["-k", "a"])
+    ] == [2, 2]
+
+
 def test_bytes_on_the_command_line_that_are_no_text_are_a_payload_and_no_name(root: str) -> None:
     """A payload is bytes, so it goes out as it came; a name is text, and the line of the refusal says which one."""
     odd = os.fsdecode(b"a\xff")
