@@ -52,11 +52,15 @@ def pulsar(  # noqa: PLR0913 - a parameter is an option
     It may be ended and begun again with the same addresses and names.
     """
     from jobs.commands import importing as command
+    from jobs.commands.names import check_heard, heard_by
     from jobs.progress import on_step
     from pipeline.moving.places import Wanted
     from pipeline.moving.pulsar import take
+    from pipeline.subscriptions.topicnames import plain_topic
 
-    wanted = Wanted(service, admin, topic, subscription, into or topic.rpartition("/")[2], margin, acknowledge)
+    to = into or topic.rpartition("/")[2]
+    (check_heard if acknowledge and not dry_run else heard_by)(warehouse, plain_topic(to))
+    wanted = Wanted(service, admin, topic, subscription, to, margin, acknowledge)
     found = list(command.followed(take(warehouse, wanted, dry=dry_run), on_step))
     for line in [json_line(found)] if as_json else command.report(found, dry=dry_run):
         tell(line)

@@ -9,7 +9,7 @@ from pipeline.client.exceptions import ANY, SubscriptionNotFound, TopicNotFound
 from pipeline.client.subscribing.lines import of_topic_in_sql
 from pipeline.client.subscribing.subscriptions import active, subscriptions
 from pipeline.client.tables.partitions import partition_counts, partitions_of, topic_partitions
-from pipeline.config.errors import NoWarehouse, PipelineError
+from pipeline.config.errors import BadValue, NoWarehouse, PipelineError
 from pipeline.config.printed import printable
 from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.incarnations import Name
@@ -65,16 +65,34 @@ def heard_by(root: str, topic: str) -> list[str]:
     A topic that has partitions is heard where they are, and one that only looks like a partition is a topic by itself.
     """
     with suppress(PipelineError, OSError):
-        # Who sends needs the lines of one topic, however many there are.
-        taking = set(topic_partitions(root, topic))
-        lines = active(open_table(root, SUBSCRIPTIONS), of_topic_in_sql(topic_of(topic)))
-        names = sorted({each.name for each in lines if each.topic in taking})
+        names = _hearing(root, topic)
         if not names:
-            nearest = _nearest_heard(root, topic)
-            hint = "" if nearest is None else f"; did you mean {printable(nearest)!r}?"
-            echo(f"delayline: topic {printable(topic)!r} has no subscription yet{hint}", err=True)
+            echo(f"delayline: topic {printable(topic)!r} has no subscription yet{_meant(root, topic)}", err=True)
         return names
     return []
+
+
+def check_heard(root: str, topic: str) -> None:
+    """Refuse a topic that no subscription hears: what is taken from a broker for it would be there for nobody.
+
+    Raises:
+        BadValue: none does.
+        NoWarehouse: the folder has no registry.
+    """
+    if not _hearing(root, topic):
+        raise BadValue("into", topic, f"a topic that has a subscription, with --acknowledge{_meant(root, topic)}")
+
+
+def _hearing(root: str, topic: str) -> list[str]:
+    """The subscriptions of a topic, or of its partitions: who sends needs the lines of one topic, however many."""
+    taking = set(topic_partitions(root, topic))
+    lines = active(open_table(root, SUBSCRIPTIONS), of_topic_in_sql(topic_of(topic)))
+    return sorted({each.name for each in lines if each.topic in taking})
+
+
+def _meant(root: str, topic: str) -> str:
+    nearest = _nearest_heard(root, topic)
+    return "" if nearest is None else f"; did you mean {printable(nearest)!r}?"
 
 
 def _nearest_heard(root: str, topic: str) -> str | None:

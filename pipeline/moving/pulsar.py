@@ -15,13 +15,18 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+import pyarrow as pa
+
 from pipeline.brokers.pulsar import Admin, Cursor, Position, connected, package, time_of
 from pipeline.client.producing.inbox import OutgoingMessage, rows_of_messages
 from pipeline.config.errors import BrokerRefused
 from pipeline.config.wallclock import wall_ms
+from pipeline.delta.warehouse import Warehouse
 from pipeline.moving.places import ImportPlace, Wanted, position_of, sequence
 from pipeline.storage.locks import StageLock
+from pipeline.subscriptions.partitions import PartitionCounts
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
+from pipeline.subscriptions.topicnames import plain_topic, routed
 
 _CHUNK = 5_000
 """Messages of a commit."""
@@ -74,12 +79,13 @@ def take(root: str, wanted: Wanted, *, dry: bool = False, chunk: int = _CHUNK) -
         StageRunning: another import of the same topic runs, or has committed meanwhile.
     """
     pulsar, admin, client = package(), Admin(wanted.admin), connected(wanted.service)
+    partitions = PartitionCounts(Warehouse(root))
     try:
         for name in client.get_topic_partitions(f"persistent://{wanted.topic}"):
             partition = name.partition("://")[2]
             place = ImportPlace(root, wanted, partition)
             with StageLock(place.name, place.folder).held():
-                yield from _Partition(wanted, place, client, admin).run(dry=dry, chunk=chunk)
+                yield from _Partition(wanted, place, client, admin, partitions).run(dry=dry, chunk=chunk)
     except pulsar.PulsarException as error:
         raise BrokerRefused(f"{wanted.service} does not answer, or refuses: {error}") from error
     finally:
@@ -90,8 +96,16 @@ def take(root: str, wanted: Wanted, *, dry: bool = False, chunk: int = _CHUNK) -
 class _Partition:
     """A topic without partitions, or one partition."""
 
-    def __init__(self, wanted: Wanted, place: ImportPlace, client: Any, admin: Admin) -> None:  # noqa: ANN401 - of the client
+    def __init__(
+        self,
+        wanted: Wanted,
+        place: ImportPlace,
+        client: Any,  # noqa: ANN401 - of Pulsar
+        admin: Admin,
+        partitions: PartitionCounts,
+    ) -> None:
         self._wanted, self._place, self._client, self._admin = wanted, place, client, admin
+        self._partitions = partitions
         self._cursor: Cursor = admin.cursor(place.partition, wanted.subscription)
         if self._cursor.kind not in _DELAYING:
             problem = f"{wanted.subscription} is {self._cursor.kind}, and those get messages at once, due or not"
@@ -149,10 +163,15 @@ class _Partition:
             elif ms is not None and ms > soon:
                 fresh.append((message, ms))
         if fresh and not dry:
-            rows = rows_of_messages([message_of(message, self._wanted.to, ms) for message, ms in fresh])
-            self._place.commit(rows, numbers[-1], soon)
+            self._place.commit(self._rows(fresh), numbers[-1], soon)
         self._count(len(found), [ms for _, ms in fresh], before)
         return older + [message for message, _ in fresh]
+
+    def _rows(self, fresh: Sequence[tuple[Any, int]]) -> pa.Table:
+        """Messages and their due times as rows of `inbox`, each for the topic or for a partition of it."""
+        topic = plain_topic(self._wanted.to)
+        count = self._partitions.now().get(topic, 0)
+        return rows_of_messages([message_of(message, topic_of(message, topic, count), ms) for message, ms in fresh])
 
     def _count(self, examined: int, due: Sequence[int], before: int) -> None:
         done = self._done
@@ -201,6 +220,11 @@ def place_of(message: Any) -> Position:  # noqa: ANN401 - of the client
     """Where a message is."""
     found = message.message_id()
     return found.ledger_id(), found.entry_id()
+
+
+def topic_of(message: Any, topic: str, count: int) -> str:  # noqa: ANN401 - of the client
+    """The topic for a message, or its partition, of so many (0: none): by its key; without one they take turns."""
+    return routed(topic, message.partition_key() or None, sequence(place_of(message)), count)
 
 
 def message_of(message: Any, topic: str, due_ms: int) -> OutgoingMessage:  # noqa: ANN401 - of the client

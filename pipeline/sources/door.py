@@ -7,12 +7,13 @@ message is due at once.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import (
     BinaryType,
@@ -166,6 +167,7 @@ LENIENT = {
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
 }
 """The settings that expressions are evaluated with."""
+_UNDIVIDED: Mapping[str, int] = {}
 _DUE = ("deliver_at", "deliver_after_ms")
 _TEXT = (StringType,), "a STRING"
 _TIME = (TimestampType,), "a TIMESTAMP; of whole milliseconds timestamp_millis(...) makes one"
@@ -211,8 +213,13 @@ class InboxRows:
                 allowed = f"{asked}; it gives {found.dataType.simpleString().upper()}"
                 raise BadSetting(self._source.field(name), text, allowed)
 
-    def of(self, rows: DataFrame) -> DataFrame:
-        """The rows of a batch, as `inbox` has them."""
+    def of(self, rows: DataFrame, partitions: Mapping[str, int] = _UNDIVIDED) -> DataFrame:
+        """The rows of a batch, as `inbox` has them.
+
+        Args:
+            rows: of the stream.
+            partitions: how many each topic has that is divided; a row that names one goes to one of its partitions.
+        """
         _lenient(rows.sparkSession)
         rows = self._with_derived(rows)
         made = {name: F.expr(self._expressions.get(name, "NULL")) for name in INBOX.columns.names}
@@ -223,6 +230,7 @@ class InboxRows:
         why = F.create_map(F.lit(REFUSED), F.concat(F.lit(f"source {self._source.name}: no due time, "), "place"))
         properties = F.map_concat(F.coalesce("properties", F.expr(NO_PROPERTIES)), why)
         marked = {
+            "topic": _routed(partitions),
             "properties": F.when(missing, properties).otherwise(F.col("properties")),
             "deliver_after_ms": F.when(missing, F.lit(REFUSED_MS)).otherwise(F.col("deliver_after_ms")),
         }
@@ -242,6 +250,20 @@ class InboxRows:
 
     def _with_derived(self, rows: DataFrame) -> DataFrame:
         return rows.withColumns({name: F.expr(text) for name, text in self._derived.items()})
+
+
+def _routed(partitions: Mapping[str, int]) -> Column:
+    """The topic of a row, or the partition of it that producers choose for the key; without one a hash of the row does.
+
+    It says what `topicnames.routed` says, and a row that is read again goes where it went.
+    """
+    if not partitions:
+        return F.col("topic")
+    counts = F.from_json(F.lit(json.dumps(dict(partitions))), "MAP<STRING, BIGINT>")
+    count = counts[F.col("topic")]
+    turn = F.coalesce(F.crc32("message_key"), F.xxhash64("place", "publish_time", "payload"))
+    partition = F.concat("topic", F.lit("-partition-"), F.pmod(turn, count))
+    return F.when(count.isNull(), F.col("topic")).otherwise(partition)
 
 
 def _lenient(spark: SparkSession) -> None:

@@ -44,6 +44,7 @@ from pipeline.delta.writing.oncewriter import Sink
 from pipeline.sources.door import InboxRows, Place, SourceConnector, first_line
 from pipeline.storage.files import Files
 from pipeline.storage.locks import StageLock
+from pipeline.subscriptions.partitions import PartitionCounts
 from pipeline.subscriptions.sourcenotes import SourceNotes, SourceState, source_states
 from schemas import INBOX
 
@@ -79,6 +80,7 @@ class Batches:
         self._observe, self._watch = observe, watch
         self._sink = Sink(warehouse, INBOX, source.stage)
         files = warehouse.files
+        self._partitions = PartitionCounts(warehouse)
         self._notes = SourceNotes(files, warehouse.root, source.name, source.stage)
         self._sink.last = last = self._own(files, warehouse)
         self.place: Place | None = None if last is None else last.note[NOTE]
@@ -116,7 +118,7 @@ class Batches:
         count = None if self.place is None else self._door.count(self.place, end)
         taken, problems = self._door.taken(rows, self.place, end, self._checkpoint)
         count = count if taken is rows else None
-        mapped = self._mapping.of(taken)
+        mapped = self._mapping.of(taken, self._partitions.now())
         if problems:
             _LOG.warning("source %s: %s", self._source.name, "; ".join(problems))
             mapped = mapped.unionByName(self._mapping.refused(rows.sparkSession, problems))

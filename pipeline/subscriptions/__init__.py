@@ -17,6 +17,7 @@ __all__ = [
     "limits",
     "lines",
     "markers",
+    "partitions",
     "policies",
     "policytable",
     "rates",

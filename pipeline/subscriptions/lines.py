@@ -26,13 +26,21 @@ from pipeline.subscriptions.windows import OpenHours, TopicWindow
 from state import SubscriptionType
 from state.buckets import MAX_TICK
 
-TOPIC = "topic"
-"""The type of the line of a topic."""
+TOPIC, PARTITIONS = "topic", "partitions"
+"""The types of the line of a topic, and of that which counts its partitions, in its map by the same name."""
+MOST_PARTITIONS = 10_000
 LINES = f"""
     SELECT topic, subscription, type, active, tick_ms, start, policies FROM {{rows}}
     WHERE active OR subscription = '' AND type = '{TOPIC}' AND NOT active AND topic IS NOT NULL
 """  # noqa: S608 - our own words
 """The lines that count, and those of topics, for both Spark and DataFusion."""
+PARTITION_COUNTS = f"""
+    SELECT topic, MAX(partitions) AS partitions FROM (
+        SELECT topic, TRY_CAST(policies['{PARTITIONS}'] AS BIGINT) AS partitions FROM {{rows}}
+        WHERE NOT active AND subscription = '' AND type = '{PARTITIONS}' AND topic IS NOT NULL
+    ) WHERE partitions BETWEEN 1 AND {MOST_PARTITIONS} GROUP BY topic
+"""  # noqa: S608 - our own words
+"""The number of partitions of each topic that has some, for both, too."""
 _EARLIEST = "earliest"
 _TYPES = {str(each) for each in SubscriptionType}
 _SHARED = str(SubscriptionType.SHARED)

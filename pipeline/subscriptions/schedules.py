@@ -20,7 +20,7 @@ from pipeline.config.settings import DAY_MS, MINUTE_MS
 from pipeline.config.spelling import iso_text, range_text
 from pipeline.config.zones import zone
 from pipeline.subscriptions.calendars import DAY, NO_CALENDARS, Calendars, checked_name, day_of
-from pipeline.subscriptions.topicnames import partition_for, partition_name, plain_topic
+from pipeline.subscriptions.topicnames import plain_topic, routed
 from schemas import SCHEDULES
 from state.errors import InvalidArgument, OutOfRange
 from state.localtime import Fold, Gap
@@ -190,10 +190,8 @@ class Schedule:
 
         A key says which one it is, as for what is sent; without one occurrences are spread.
         """
-        if not partitions:
-            return self.topic
         said = self.name + iso_text(at) if self.message_key is None else self.message_key
-        return partition_name(self.topic, partition_for(said, 0, partitions))
+        return routed(self.topic, said, 0, partitions)
 
     def message(self, at: Ms) -> dict[str, Any]:
         """The columns of `inbox` that the message of an occurrence has, but for its times."""

@@ -69,6 +69,11 @@ def partition_for(key: str | None, turn: int, count: int) -> int:
     return (turn if key is None else crc32(key.encode())) % count
 
 
+def routed(topic: str, key: str | None, turn: int, count: int) -> str:
+    """The topic of a message, or its partition, of so many; 0: it has none."""
+    return partition_name(topic, partition_for(key, turn, count)) if count else topic
+
+
 def topic_of(name: str) -> str:
     """The topic that a partition belongs to; of a topic its name."""
     return _PARTITION.sub("", name)

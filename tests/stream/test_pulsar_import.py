@@ -229,6 +229,7 @@ def test_the_commands_of_the_guide_move_over(root: str, pulsar: Broker, topic: s
         "localhost:6650": pulsar.service.removeprefix("pulsar://"),
         "localhost:8080": pulsar.admin_url.removeprefix("http://"),
         "public/default/orders": topic,
+        "--topic orders": f"--topic {topic.rpartition('/')[2]}",
         "--subscription workers": "--subscription s",
         "--warehouse W": f"--warehouse {root}",
     }

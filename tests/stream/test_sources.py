@@ -19,6 +19,7 @@ from deltalake import write_deltalake
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from pipeline.client.subscribing.topics import create_partitioned_topic
 from pipeline.config.errors import BadSetting, SourcePlaceGone, StageRunning
 from pipeline.config.options import Options
 from pipeline.config.settings import LiveClock
@@ -26,6 +27,7 @@ from pipeline.config.sources import Source
 from pipeline.delta.warehouse import Warehouse
 from pipeline.sources import running
 from pipeline.subscriptions.records import REFUSED, REFUSED_MS
+from pipeline.subscriptions.topicnames import routed
 from tests.support.client import new_warehouse
 from tests.support.examined import wrong
 from tests.support.sources import following, inbox, take_all
@@ -156,6 +158,21 @@ def test_several_sources_stand_side_by_side(spark: SparkSession, root: str, tabl
     assert refused.value.field == "source.wrong.from"
     take_all(spark, root, both[0])
     assert payloads(root) == ["a", "a2"]
+
+
+def test_a_topic_that_was_divided_gets_rows_in_its_partitions(spark: SparkSession, root: str, table: str) -> None:
+    """Also one that is divided while the source runs, in the driver and by Spark."""
+    stated = {"message_key": "name"}
+    append(table, "a", "b")
+    with following(spark, root, source(table, **stated)) as loop:
+        assert loop.query is not None
+        loop.query.processAllAvailable()
+        create_partitioned_topic(root, "t", 3)
+        append(table, "c", "d")
+        loop.query.processAllAvailable()
+    taken = {row["payload"]: row["topic"] for row in inbox(root)}
+    later = {name: routed("t", name.decode(), 0, 3) for name in (b"c", b"d")}
+    assert taken == {b"a": "t", b"b": "t"} | later
 
 
 _DAY_S = 86_400

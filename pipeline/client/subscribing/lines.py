@@ -9,16 +9,15 @@ from typing import Any
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from pipeline.client.tables.partitions import PARTITIONS
 from pipeline.config.errors import check_kind, check_text
 from pipeline.config.spelling import iso_text
 from pipeline.delta.deltars import LOG_STAYS, fitted, query, quoted, retried, rows_of
 from pipeline.subscriptions.incarnations import Name
-from pipeline.subscriptions.lines import LINES, TOPIC, Registered
+from pipeline.subscriptions.lines import LINES, PARTITIONS, TOPIC, Registered
 from schemas import SUBSCRIPTIONS
 
 TOPIC_LINE, HISTORY = TOPIC, "history"
-"""Types of lines that are not active: policies of a topic, what policies were, how many partitions a topic has."""
+"""Types of lines that are not active, beside `PARTITIONS`: policies of a topic, and what policies were."""
 _FILES = 64
 """So many files the registry has before they are merged: whoever reads it opens all of them."""
 _REMEMBERED = 100

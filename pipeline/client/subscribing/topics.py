@@ -16,8 +16,6 @@ from pipeline.client.message import MessageId, checked_id
 from pipeline.client.subscribing.lines import replace_lines, topic_row
 from pipeline.client.subscribing.subscriptions import Subscription, active, register, subscribe_all
 from pipeline.client.tables.partitions import (
-    MOST_PARTITIONS,
-    PARTITIONS,
     counts_of,
     partition_counts,
     partitions_of,
@@ -25,6 +23,7 @@ from pipeline.client.tables.partitions import (
 )
 from pipeline.config.errors import BadValue, check_count, check_kind
 from pipeline.delta.deltars import open_table, query, quoted
+from pipeline.subscriptions.lines import MOST_PARTITIONS, PARTITIONS
 from pipeline.subscriptions.topicnames import partition_of, plain_topic, topic_of
 from schemas import MESSAGES, SUBSCRIPTIONS
 

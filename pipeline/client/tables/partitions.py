@@ -10,18 +10,9 @@ from collections.abc import Iterable
 from deltalake import DeltaTable
 
 from pipeline.delta.deltars import open_table, query
+from pipeline.subscriptions.lines import PARTITION_COUNTS
 from pipeline.subscriptions.topicnames import partition_name
 from schemas import SUBSCRIPTIONS
-
-PARTITIONS = "partitions"
-"""The type of such a line, and the name in its map that has the number."""
-MOST_PARTITIONS = 10_000
-_COUNTS = f"""
-    SELECT topic, MAX(partitions) AS partitions FROM (
-        SELECT topic, TRY_CAST(policies['{PARTITIONS}'] AS BIGINT) AS partitions FROM registry
-        WHERE NOT active AND subscription = '' AND type = '{PARTITIONS}' AND topic IS NOT NULL
-    ) WHERE partitions BETWEEN 1 AND {MOST_PARTITIONS} GROUP BY topic
-"""  # noqa: S608 - our own words
 
 
 def partitions_of(topic: str, partitions: int) -> list[str]:
@@ -36,7 +27,8 @@ def partition_counts(root: str) -> dict[str, int]:
 
 def counts_of(registry: DeltaTable) -> dict[str, int]:
     """The same, of the registry at a version."""
-    return {row["topic"]: row["partitions"] for row in query(_COUNTS, registry=registry)}
+    rows = query(PARTITION_COUNTS.format(rows="registry"), registry=registry)
+    return {row["topic"]: row["partitions"] for row in rows}
 
 
 def topic_partitions(root: str, topic: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,27 @@ def test_a_message_that_nobody_will_get_is_sent_with_a_warning(root: str) -> Non
     assert "topic 'parted' has no subscription yet" in run(root, "send", "--topic", "parted", "hello").stderr
     assert run(root, "topic", "--topic", "parted", "--partitions", "3").exit_code == 0
     assert run(root, "send", "--topic", "parted", "hello").stderr == ""
+
+
+def test_what_nobody_will_get_is_not_taken_out_of_a_broker(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Acknowledged there and deleted here, it would be gone. What stays there may be tried out, with a warning."""
+    took = list[str]()
+
+    def take(at: str, *_: object, **__: object) -> Iterator[object]:
+        took.append(at)
+        return iter(())
+
+    monkeypatch.setattr("pipeline.moving.pulsar.take", take)
+    names = ["--service", "pulsar://h:1", "--admin", "http://h:2", "--topic", "a/b/order", "--subscription", "s"]
+    refused = run(root, "import", "pulsar", *names, "--acknowledge")
+    assert (refused.exit_code, len(took)) == (2, 0)
+    allowed = "a topic that has a subscription, with --acknowledge; did you mean 'orders'?"
+    assert f"into = 'order', allowed: {allowed}" in refused.stderr
+    for words in ([], ["--acknowledge", "--dry-run"]):
+        tried = run(root, "import", "pulsar", *names, *words)
+        assert (tried.exit_code, "topic 'order' has no subscription yet" in tried.stderr) == (0, True)
+    assert run(root, "import", "pulsar", *names, "--into", "public/default/orders", "--acknowledge").stderr == ""
+    assert len(took) == 3
 
 
 @pytest.mark.parametrize("asked", ["parted-partition-7", "orders-partition-0", "parted-partition-2", "parted"])

@@ -1,7 +1,8 @@
-"""An import from Pulsar that meets no broker."""
+"""An import from Pulsar that meets no broker, or one in memory."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,11 +13,35 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 pytest.importorskip("pulsar", reason="the client of Pulsar is not installed (the extra `pulsar`)")
 
 from pipeline.brokers.pulsar import package
+from pipeline.client.subscribing.topics import create_partitioned_topic
 from pipeline.config.errors import BrokerRefused
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.deltars import open_table
 from pipeline.moving import pulsar as moving
 from pipeline.moving.places import Wanted
+from pipeline.subscriptions.topicnames import routed
+from schemas import INBOX
+from tests.support.client import new_warehouse
+from tests.support.importing import Cluster, Message
 
 SERVICE = "pulsar://127.0.0.1:1"
+HOUR_MS = 3_600_000
+TOPIC = "public/default/t"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A new warehouse."""
+    new_warehouse(str(tmp_path))
+    return str(tmp_path)
+
+
+def inbox(root: str) -> dict[bytes, str]:
+    """The topics of what was taken, by the payloads."""
+    rows = open_table(root, INBOX).to_pyarrow_table().to_pylist()
+    found = {row["payload"]: row["topic"] for row in rows}
+    assert len(found) == len(rows), "none comes twice"
+    return found
 
 
 def test_what_the_client_raises_is_an_error_of_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,3 +57,15 @@ def test_what_the_client_raises_is_an_error_of_the_broker(tmp_path: Path, monkey
     with pytest.raises(BrokerRefused, match=f"{SERVICE} does not answer"):
         list(moving.take(str(tmp_path), wanted))
     assert closed == [True]
+
+
+def test_what_is_for_a_divided_topic_goes_to_its_partitions(root: str) -> None:
+    """As producers send it, or in turns; it went to the topic itself, where nobody hears it, and Pulsar forgot it."""
+    due = wall_ms() + HOUR_MS
+    keyed = [Message((1, entry), due, b"%d" % entry, f"key {entry}") for entry in range(20)]
+    others = [Message((2, entry), due, b"other %d" % entry) for entry in range(40)]
+    create_partitioned_topic(root, "orders", 4)
+    Cluster({TOPIC: [*keyed, *others]}).taken(root)
+    found = inbox(root)
+    assert [found[each.data] for each in keyed] == [routed("orders", each.key, 0, 4) for each in keyed]
+    assert Counter(found[each.data] for each in others) == {f"orders-partition-{number}": 10 for number in range(4)}
