@@ -108,9 +108,12 @@ def _authentication(pulsar: Any, options: Mapping[str, str]) -> Any:  # noqa: AN
     return None
 
 
-def time_of(ms: int) -> datetime:
-    """A time of the client, ms UTC."""
-    return _EPOCH + timedelta(milliseconds=ms)
+def time_of(ms: int) -> datetime | None:
+    """A time of the client, ms UTC; None: no calendar has it, since producers may write any number."""
+    try:
+        return _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return None
 
 
 Position = tuple[int, int]

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.brokers.pulsar import connected, package, time_of
 from pipeline.config.sources import EARLIEST, LATEST
+from pipeline.subscriptions.records import EVENT_TIME
 
 Offset = dict[str, str]
 Row = tuple[Any, ...]
@@ -128,16 +129,19 @@ class PulsarReader(SimpleDataSourceStreamReader):
         return self._row(partition, message)
 
     def _row(self, partition: str, message: Any) -> Row:  # noqa: ANN401 - of the client
-        event_ms = message.event_timestamp()
+        event_ms, properties = message.event_timestamp(), dict(message.properties())
+        event_time = time_of(event_ms) if event_ms else None
+        if event_ms and event_time is None:
+            properties[EVENT_TIME] = str(event_ms)
         return (
             self._topic,
             _number(partition),
             *_position(message.message_id()),
             message.partition_key() or None,
             message.ordering_key() or None,
-            dict(message.properties()),
+            properties,
             time_of(message.publish_timestamp()),
-            time_of(event_ms) if event_ms else None,
+            event_time,
             None if message.has_null_value() else message.data(),
         )
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.client.checks import EPOCH
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.topics import create_partitioned_topic
 from pipeline.config.sources import Source
@@ -16,7 +19,9 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.sources.door import InboxRows, SourceConnector
 from pipeline.subscriptions import partitions
 from pipeline.subscriptions.partitions import PartitionCounts
+from pipeline.subscriptions.records import REFUSED_MS
 from pipeline.subscriptions.topicnames import partition_name, routed
+from tests.support.modules import ROOT
 
 
 class Door:
@@ -56,6 +61,17 @@ def test_rows_without_a_key_are_spread_and_each_goes_where_it_went(spark: SparkS
     assert chosen.keys() == {partition_name("orders", number) for number in range(4)}
     assert min(chosen.values()) > 50
     assert {row["payload"]: row["topic"] for row in again} == {row["payload"]: row["topic"] for row in first}
+
+
+@pytest.mark.parametrize("text", ["1800000000000000000", "-1800000000000000000", "soon", "", None])
+def test_a_due_time_of_a_page_that_no_clock_shows_is_refused(spark: SparkSession, text: str | None) -> None:
+    """A number in nanoseconds would be an error of the query, again at each start, without the cast to a decimal."""
+    (row,) = re.findall("[|] `deliver_at` [|] none [|] `\"(.*)\"` [|]", (ROOT / "docs/kafka.md").read_text(encoding="utf-8"))
+    rows = spark.sql("SELECT map('deliver-at', :text) AS properties, 1 AS number", {"text": text})
+    usual = spark.sql("SELECT map('deliver-at', '1800000000123') AS properties, 2 AS number")
+    strange, found = rows_of(rows.union(usual), topic="'t'", deliver_at=row)
+    assert (strange["deliver_at"], strange["deliver_after_ms"]) == (None, REFUSED_MS)
+    assert (found["deliver_at"], found["deliver_after_ms"]) == (EPOCH + timedelta(milliseconds=1_800_000_000_123), None)
 
 
 @pytest.mark.parametrize("here", [True, False], ids=["in the driver", "by Spark"])

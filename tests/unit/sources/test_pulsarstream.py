@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ pytest.importorskip("pyspark", reason="the source needs requirements/all.lock")
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.client.checks import EPOCH
 from pipeline.sources import pulsarstream
 from pipeline.sources.pulsarstream import Offset, PulsarReader
 
@@ -51,10 +53,11 @@ class Id:
 
 @dataclass
 class Topic:
-    """The log of each partition, the cursor of a subscription, and the client of it."""
+    """The log of each partition, the cursor of a subscription, the client, and times of messages and of events."""
 
     logs: dict[str, list[Place]]
     acknowledged: dict[str, Place] = field(default_factory=dict)
+    times: dict[Place, tuple[int, int]] = field(default_factory=dict)
 
     def get_topic_partitions(self, _name: str) -> list[str]:
         """As the broker has them now."""
@@ -63,7 +66,7 @@ class Topic:
     def create_reader(self, partition: str, begin: Any) -> Reader:  # noqa: ANN401 - an id, or a word
         """A reader behind a position."""
         log = self.logs[partition]
-        return Reader(log, BEFORE_ALL if begin == "earliest" else begin.place)
+        return Reader(log, BEFORE_ALL if begin == "earliest" else begin.place, self.times)
 
     def subscribe(self, partition: str, _name: str, **_options: object) -> SimpleNamespace:
         """A consumer that acknowledges only."""
@@ -76,6 +79,7 @@ class Reader:
 
     log: list[Place]
     at: Place
+    times: dict[Place, tuple[int, int]]
 
     def has_message_available(self) -> bool:
         """Whether there is one."""
@@ -84,12 +88,13 @@ class Reader:
     def read_next(self, _wait_ms: int) -> Any:  # noqa: ANN401 - of the client
         """The next one; its payload is its place."""
         self.at = min(each for each in self.log if each > self.at)
+        published, happened = self.times.get(self.at, (1, 0))
         fields = {
             "message_id": Id(0, *self.at),
             "data": repr(self.at).encode(),
             "properties": {},
-            "publish_timestamp": 1,
-            "event_timestamp": 0,
+            "publish_timestamp": published,
+            "event_timestamp": happened,
             "partition_key": "",
             "ordering_key": "",
             "has_null_value": False,
@@ -145,6 +150,16 @@ def test_wherever_batches_end_and_starts_begin_each_message_comes_once(
             offset, rows = end, rows + batch
         assert sorted(taken(rows)) == sorted(wanted(*first, *second))
         assert sum(int(each.rpartition(":")[2]) for each in offset.values()) == len(first) + len(second)
+
+
+@pytest.mark.parametrize("event", [1_800_000_000_000_000, 1_800_000_000_000_000_000, (1 << 64) - 1])
+def test_a_time_that_no_calendar_has_stops_nothing(monkeypatch: pytest.MonkeyPatch, event: int) -> None:
+    """A producer that counts in us or ns stopped the source for ever. The number is kept as it was sent."""
+    topic = Topic({"p": [(1, 0, -1), (1, 1, -1)]}, times={(1, 0, -1): (event, event), (1, 1, -1): (5, 7)})
+    rows, _ = reader(monkeypatch, topic).read({})
+    (*_, strange, published, happened, _), (*_, properties, sent, then, _) = rows
+    assert (strange, published, happened) == ({"delayline.event_time": str(event)}, None, None)
+    assert (properties, sent, then) == ({}, EPOCH + timedelta(milliseconds=5), EPOCH + timedelta(milliseconds=7))
 
 
 def test_what_is_done_with_is_acknowledged_and_a_new_partition_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
