@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPSConnection
 from threading import local
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -230,7 +230,8 @@ class Admin:
             text = f"{self._server} does not answer as Pulsar does about {topic} ({type(error).__name__})"
             raise BrokerRefused(text) from error
 
-    def _get(self, path: str) -> tuple[dict[str, str], bytes]:
+    def _get(self, path: str) -> tuple[HTTPMessage, bytes]:
+        """The headers of an answer, whose names have no case, and its body."""
         path = f"/admin/v2/persistent/{quote(path)}"
         for fresh in (False, True):
             connection = self._connection(fresh=fresh)
@@ -249,7 +250,7 @@ class Admin:
                 raise BrokerRefused(f"HTTP has no room for the host {self._server}, or for the token") from None
             if answer.status != 200:
                 raise BrokerRefused(f"{self._server} answers {answer.status} to GET {path}")
-            return dict(answer.getheaders()), body
+            return answer.headers, body
         raise AssertionError
 
     def _connection(self, *, fresh: bool) -> HTTPConnection:

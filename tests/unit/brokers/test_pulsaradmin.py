@@ -87,7 +87,8 @@ class _Page(BaseHTTPRequestHandler):
         """As a proxy does, whatever was asked."""
         text: str = self.server.text  # type: ignore[attr-defined]
         self.send_response(200)
-        self.send_header("X-Pulsar-deliver-at-time", "tomorrow")
+        for name, value in self.server.headers.items():  # type: ignore[attr-defined]
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(text.encode())
 
@@ -99,6 +100,7 @@ class _Page(BaseHTTPRequestHandler):
 def page() -> Iterator[HTTPServer]:
     """Somebody else at the address."""
     with HTTPServer(("127.0.0.1", 0), _Page) as server, beside(lambda _: server.serve_forever(0.01)):
+        server.text, server.headers = "", {}  # type: ignore[attr-defined]
         yield server
         server.shutdown()
 
@@ -106,7 +108,7 @@ def page() -> Iterator[HTTPServer]:
 @pytest.mark.parametrize("text", ["<html>Who are you?</html>", "{}", "[]", '{"ledgers": 1, "cursors": {"s": {}}}'])
 def test_an_address_where_somebody_else_answers_is_named(page: HTTPServer, text: str) -> None:
     """A source goes on without a count then, and an import ends with one line."""
-    page.text = text  # type: ignore[attr-defined]
+    page.text, page.headers = text, {"X-Pulsar-deliver-at-time": "tomorrow"}  # type: ignore[attr-defined]
     admin, topic = Admin(f"http://127.0.0.1:{page.server_port}"), "public/default/t"
     asked = (
         lambda: admin.cursor(topic, "s"),
@@ -116,6 +118,17 @@ def test_an_address_where_somebody_else_answers_is_named(page: HTTPServer, text:
     for ask in asked:
         with pytest.raises(BrokerRefused, match=f"127.0.0.1:{page.server_port} does not answer as Pulsar does"):
             ask()
+    admin.close()
+
+
+@pytest.mark.parametrize("name", ["X-Pulsar-deliver-at-time", "x-pulsar-deliver-at-time"])
+def test_a_due_time_is_found_however_its_header_is_spelled(page: HTTPServer, name: str) -> None:
+    """Names of headers have no case, and proxies make them small: each message seemed to have no due time."""
+    page.headers = {name: "2027-01-15T08:00:00.123Z"}  # type: ignore[attr-defined]
+    admin = Admin(f"http://127.0.0.1:{page.server_port}")
+    assert admin.due_ms("public/default/t", (1, 1)) == 1_800_000_000_123
+    page.headers = {}  # type: ignore[attr-defined]
+    assert admin.due_ms("public/default/t", (1, 1)) is None
     admin.close()
 
 
