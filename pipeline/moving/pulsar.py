@@ -26,7 +26,7 @@ from pipeline.moving.places import ImportPlace, Wanted, position_of, sequence
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.partitions import PartitionCounts
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
-from pipeline.subscriptions.topicnames import plain_topic, routed
+from pipeline.subscriptions.topicnames import partition_of, plain_topic, routed
 
 _CHUNK = 5_000
 """Messages of a commit."""
@@ -128,8 +128,11 @@ class _Partition:
 
     def _messages(self) -> Iterator[Any]:
         """What the subscription has not acknowledged, up to what is there now."""
-        pulsar, before = package(), self._cursor.before
-        begin = pulsar.MessageId(-1, *before, -1) if before[1] >= 0 else pulsar.MessageId.earliest
+        before, found = self._cursor.before, package().MessageId
+        if before >= self._cursor.last:
+            return
+        # The client compares partitions, too: with another one the last message of a partition would seem to be new.
+        begin = found(partition_of(self._place.partition), *before, -1) if before[1] >= 0 else found.earliest
         reader = self._client.create_reader(f"persistent://{self._place.partition}", begin)
         try:
             while reader.has_message_available():

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from pipeline.brokers.pulsar import connected, package, time_of
 from pipeline.config.sources import EARLIEST, LATEST
 from pipeline.subscriptions.records import EVENT_TIME
+from pipeline.subscriptions.topicnames import partition_of
 
 Offset = dict[str, str]
 Row = tuple[Any, ...]
@@ -135,7 +136,7 @@ class PulsarReader(SimpleDataSourceStreamReader):
             properties[EVENT_TIME] = str(event_ms)
         return (
             self._topic,
-            _number(partition),
+            partition_of(partition),
             *_position(message.message_id()),
             message.partition_key() or None,
             message.ordering_key() or None,
@@ -166,13 +167,7 @@ def _message_id(partition: str, place: str) -> Any:  # noqa: ANN401 - of the cli
     """The client compares partitions, too: with another one the last message of a partition would seem to be new."""
     ledger, entry, index, _ = map(int, place.split(":"))
     found = package().MessageId
-    return found.earliest if ledger < 0 else found(_number(partition), ledger, entry, index)
-
-
-def _number(partition: str) -> int:
-    """The number of a partition; -1: the topic has none."""
-    found = partition.rpartition("-partition-")[2]
-    return int(found) if found.isdecimal() else -1
+    return found.earliest if ledger < 0 else found(partition_of(partition), ledger, entry, index)
 
 
 def count_of(place: str) -> int:

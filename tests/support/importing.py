@@ -73,10 +73,14 @@ class Message:
 
 @dataclass
 class Cluster:
-    """The partitions of one topic, and what the subscription has acknowledged: up to a position, and single ones."""
+    """The partitions of one topic, and what the subscription has acknowledged: up to a position, and single ones.
+
+    The last position of a partition may be that of a ledger with nothing in it.
+    """
 
     logs: dict[str, Sequence[Message]]
     before: dict[str, Position] = field(default_factory=dict)
+    last: dict[str, Position] = field(default_factory=dict)
     acknowledged: set[tuple[str, Position]] = field(default_factory=set)
 
     def get_topic_partitions(self, _name: str) -> list[str]:
@@ -104,7 +108,7 @@ class Cluster:
         """See `Admin`."""
         log, before = self.logs[partition], self.before.get(partition, BEGIN)
         single = sorted(at for name, at in self.acknowledged if name == partition)
-        last = log[-1].at if log else BEGIN
+        last = self.last.get(partition, log[-1].at if log else BEGIN)
         return Cursor(before, [(at, at) for at in single], last, "Shared", sum(each.at > before for each in log))
 
     def due_ms(self, partition: str, at: Position) -> int | None:

@@ -12,7 +12,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 pytest.importorskip("pulsar", reason="the client of Pulsar is not installed (the extra `pulsar`)")
 
-from pipeline.brokers.pulsar import package
+from pipeline.brokers.pulsar import Position, package
 from pipeline.client.subscribing.topics import create_partitioned_topic
 from pipeline.config.errors import BrokerRefused
 from pipeline.config.wallclock import wall_ms
@@ -69,3 +69,14 @@ def test_what_is_for_a_divided_topic_goes_to_its_partitions(root: str) -> None:
     found = inbox(root)
     assert [found[each.data] for each in keyed] == [routed("orders", each.key, 0, 4) for each in keyed]
     assert Counter(found[each.data] for each in others) == {f"orders-partition-{number}": 10 for number in range(4)}
+
+
+@pytest.mark.parametrize("last", [(1, 0), (2, -1)], ids=["the last message", "a ledger that was begun"])
+def test_a_partition_that_is_wholly_acknowledged_does_not_end_an_import(root: str, last: Position) -> None:
+    """The reader waited there for a message for 30 s and gave up; partitions behind it were never reached."""
+    due = wall_ms() + HOUR_MS
+    first, second = (f"{TOPIC}-partition-{number}" for number in range(2))
+    logs = {first: [Message((1, 0), due)], second: [Message((2, 0), due, b"a")]}
+    cluster = Cluster(logs, before={first: (1, 0)}, last={first: last})
+    assert [each.taken for each in cluster.taken(root)] == [1]
+    assert inbox(root) == {b"a": "orders"}
