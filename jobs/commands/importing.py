@@ -27,6 +27,9 @@ def report(found: Sequence[Taken], *, dry: bool) -> Iterator[str]:
         due = "" if each.first_due_ms is None else f", due from {_time(each.first_due_ms)} to {_time(each.last_due_ms)}"
         yield f"{printable(each.partition)}  {would} {each.taken:,}{due}"
         yield f"  {each.before:,} seen by an earlier run, {each.left:,} stay with Pulsar: not delayed, or due soon"
+        if each.unfit:
+            yield f"  {each.unfit:,} stay with Pulsar, as no message here can be like them"
+            yield from (f"    {printable(problem)}" for problem in each.problems)
         if each.acknowledged:
             yield f"  {each.acknowledged:,} acknowledged in Pulsar"
     if not found:

@@ -121,6 +121,7 @@ Position = tuple[int, int]
 _ANSWER_S = 30
 _FORM = "http://HOST:PORT or https://HOST:PORT, without a user or a password"
 _DUE = "X-Pulsar-deliver-at-time"
+_YEAR, _CYCLE_MS = re.compile(r"[+-]?\d{4,10}(?=-)"), 146_097 * 86_400_000
 _RANGE = re.compile(r"([(\[])(-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)([)\]])")
 
 
@@ -208,7 +209,7 @@ class Admin:
         )
 
     def due_ms(self, topic: str, at: Position) -> int | None:
-        """The time before which a message is not delivered, ms UTC; None: it was sent without one.
+        """The time before which a message is not delivered, ms UTC, in any year; None: it was sent without one.
 
         Raises:
             BrokerRefused: the message is gone, or the broker refuses.
@@ -218,8 +219,7 @@ class Admin:
             text = headers.get(_DUE)
             if text is None:
                 return None
-            since = datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)
-            return round(since.total_seconds() * 1_000)
+            return ms_of(text)
 
     @contextmanager
     def _understood(self, topic: str) -> Iterator[None]:
@@ -278,6 +278,20 @@ def _server(url: str) -> tuple[bool, str]:
     if wrong or parts.scheme not in ("http", "https"):
         raise BadValue("admin", f"{scheme}://..." if stated else "an address", _FORM)
     return parts.scheme == "https", parts.netloc
+
+
+def ms_of(text: str) -> int:
+    """A time as Java writes it, ms UTC, in any year; the calendar repeats after 400 of them.
+
+    Raises:
+        ValueError: it is none.
+    """
+    cycles = 0
+    if (written := _YEAR.match(text)) is not None:
+        cycles, year = divmod(int(written[0]) - 2_000, 400)
+        text = f"{2_000 + year}{text[written.end() :]}"
+    since = datetime.fromisoformat(text) - _EPOCH
+    return since // timedelta(milliseconds=1) + cycles * _CYCLE_MS
 
 
 def position(text: str) -> Position:

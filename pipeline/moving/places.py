@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -97,12 +98,12 @@ class ImportPlace:
         done = open_table(root, INBOX).transaction_version(self.name)
         self.last = -1 if done is None else done
         self._files, self._path = Files(), f"{self.folder}/{self.name}.json"
-        noted: list[tuple[int, int]] = json.loads(self._files.text_if_there(self._path) or "[]")
+        noted: list[list[int]] = json.loads(self._files.text_if_there(self._path) or "[]")
         check_planned(self.name, noted, done)
         # A commit that was planned and did not come is planned anew.
-        self._commits = [(number, soon) for number, soon in noted if number <= self.last]
+        self._commits = [each for each in noted if each[0] <= self.last]
 
-    def commit(self, rows: pa.Table, last: int, soon_ms: int) -> None:
+    def commit(self, rows: pa.Table, last: int, soon_ms: int, left: Sequence[int] = ()) -> None:
         """Append messages to `inbox` by one commit.
 
         In a store no lock keeps a second import of the topic out. The one that commits second takes nothing: its plan
@@ -112,12 +113,13 @@ class ImportPlace:
             rows: of the inbox.
             last: the number with which the commit ends.
             soon_ms: the due time up to which it leaves messages.
+            left: the numbers of later ones that it leaves, too.
 
         Raises:
             StageRunning: another import of the same topic has committed since this one has looked.
         """
         before = self._files.text_if_there(self._path)
-        self.plan(last, soon_ms)
+        self.plan(last, soon_ms, left)
         try:
             append(self._root, INBOX, rows, once=(self.name, last), behind=self.last)
         except NumberTaken as error:
@@ -128,9 +130,9 @@ class ImportPlace:
         if self._files.text_if_there(self._path) != self._text:
             self._files.write(self._path, self._text)
 
-    def plan(self, last: int, soon_ms: int) -> None:
-        """Note, before a commit, which number it ends with, and up to which due time it leaves messages."""
-        self._commits.append((last, soon_ms))
+    def plan(self, last: int, soon_ms: int, left: Sequence[int] = ()) -> None:
+        """Note, before a commit, which number it ends with, and what it leaves, by due time and by number."""
+        self._commits.append([last, soon_ms, *left])
         self._files.write(self._path, self._text)
 
     @property
@@ -139,5 +141,8 @@ class ImportPlace:
 
     def took(self, number: int, due_ms: int) -> bool:
         """Whether a message of an earlier commit was taken, by its due time."""
-        index = bisect_left(self._commits, (number, -1))
-        return index < len(self._commits) and due_ms > self._commits[index][1]
+        index = bisect_left(self._commits, number, key=lambda each: each[0])
+        if index == len(self._commits):
+            return False
+        _, soon_ms, *left = self._commits[index]
+        return due_ms > soon_ms and number not in left

@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-import pyarrow as pa
-
 from pipeline.brokers.pulsar import Admin, Cursor, Position, connected, package, time_of
-from pipeline.client.producing.inbox import OutgoingMessage, rows_of_messages
-from pipeline.config.errors import BrokerRefused
+from pipeline.client.exceptions import InvalidMessage, MessageTooBig
+from pipeline.client.producing.inbox import OutgoingMessage, checker, rows_of_messages
+from pipeline.config.errors import BadValue, BrokerRefused
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.moving.places import ImportPlace, Wanted, position_of, sequence
@@ -33,6 +32,8 @@ _CHUNK = 5_000
 _THREADS = 8
 """That ask for due times: an answer takes about a millisecond."""
 _WAIT_MS = 30_000
+_NAMED = 10
+"""So many messages that stay because nothing here can be like them are named."""
 _DELAYING = {"Shared": "Shared", "Key_Shared": "KeyShared"}
 """The types of subscriptions that wait for due times, and what the client calls them."""
 
@@ -48,6 +49,9 @@ class Taken:
         taken: how many are in `inbox` now, or would be.
         before: how many an earlier run has taken or left.
         left: how many stay with Pulsar: they have no due time, or will be due before long.
+        unfit: how many stay there because no message here can be like them: they are due after the year 9999, or larger
+            than the job takes, for example.
+        problems: where the first of these are, each with the reason.
         acknowledged: how many were acknowledged in Pulsar.
         first_due_ms: the earliest due time of those taken.
         last_due_ms: the latest one.
@@ -59,6 +63,8 @@ class Taken:
     taken: int = 0
     before: int = 0
     left: int = 0
+    unfit: int = 0
+    problems: tuple[str, ...] = ()
     acknowledged: int = 0
     first_due_ms: int | None = None
     last_due_ms: int | None = None
@@ -79,13 +85,12 @@ def take(root: str, wanted: Wanted, *, dry: bool = False, chunk: int = _CHUNK) -
         StageRunning: another import of the same topic runs, or has committed meanwhile.
     """
     pulsar, admin, client = package(), Admin(wanted.admin), connected(wanted.service)
-    partitions = PartitionCounts(Warehouse(root))
     try:
         for name in client.get_topic_partitions(f"persistent://{wanted.topic}"):
             partition = name.partition("://")[2]
             place = ImportPlace(root, wanted, partition)
             with StageLock(place.name, place.folder).held():
-                yield from _Partition(wanted, place, client, admin, partitions).run(dry=dry, chunk=chunk)
+                yield from _Partition(root, wanted, place, client, admin).run(dry=dry, chunk=chunk)
     except pulsar.PulsarException as error:
         raise BrokerRefused(f"{wanted.service} does not answer, or refuses: {error}") from error
     finally:
@@ -96,16 +101,9 @@ def take(root: str, wanted: Wanted, *, dry: bool = False, chunk: int = _CHUNK) -
 class _Partition:
     """A topic without partitions, or one partition."""
 
-    def __init__(
-        self,
-        wanted: Wanted,
-        place: ImportPlace,
-        client: Any,  # noqa: ANN401 - of Pulsar
-        admin: Admin,
-        partitions: PartitionCounts,
-    ) -> None:
+    def __init__(self, root: str, wanted: Wanted, place: ImportPlace, client: Any, admin: Admin) -> None:  # noqa: ANN401 - of the client
         self._wanted, self._place, self._client, self._admin = wanted, place, client, admin
-        self._partitions = partitions
+        self._partitions, self._check_bounds, self._unfit = PartitionCounts(Warehouse(root)), checker(root), list[int]()
         self._cursor: Cursor = admin.cursor(place.partition, wanted.subscription)
         if self._cursor.kind not in _DELAYING:
             problem = f"{wanted.subscription} is {self._cursor.kind}, and those get messages at once, due or not"
@@ -154,29 +152,39 @@ class _Partition:
 
     def _take(self, found: Sequence[Any], due: Sequence[int | None], *, dry: bool) -> list[Any]:
         """Append what will be due later than soon; give what is in `inbox` now, by this run or an earlier one."""
-        soon = wall_ms() + self._wanted.margin_ms
-        numbers = [sequence(place_of(message)) for message in found]
-        fresh, older = list[tuple[Any, int]](), list[Any]()
-        before = 0
-        for message, number, ms in zip(found, numbers, due, strict=True):
-            if number <= self._place.last:
-                before += 1
-                if ms is not None and self._place.took(number, ms):
-                    older.append(message)
-            elif ms is not None and ms > soon:
-                fresh.append((message, ms))
+        place, soon = self._place, wall_ms() + self._wanted.margin_ms
+        every = [(message, sequence(place_of(message)), ms) for message, ms in zip(found, due, strict=True)]
+        older = [message for message, number, ms in every if ms is not None and place.took(number, ms)]
+        later = [(message, ms) for message, number, ms in every if number > place.last and ms is not None and ms > soon]
+        before, fresh = sum(number <= place.last for _, number, _ in every), self._made(later)
         if fresh and not dry:
-            self._place.commit(self._rows(fresh), numbers[-1], soon)
-        self._count(len(found), [ms for _, ms in fresh], before)
-        return older + [message for message, _ in fresh]
+            place.commit(rows_of_messages([made for _, _, made in fresh]), every[-1][1], soon, self._unfit)
+            self._unfit = []
+        self._count(len(found), [ms for _, ms, _ in fresh], before, len(later) - len(fresh))
+        return older + [message for message, _, _ in fresh]
 
-    def _rows(self, fresh: Sequence[tuple[Any, int]]) -> pa.Table:
-        """Messages and their due times as rows of `inbox`, each for the topic or for a partition of it."""
-        topic = plain_topic(self._wanted.to)
+    def _made(self, later: Sequence[tuple[Any, int]]) -> list[tuple[Any, int, OutgoingMessage]]:
+        """What is sent for messages with their due times, each for the topic or for a partition of it.
+
+        What no message can be is left where it is: it would stand in the way of all behind it.
+        """
+        topic, fresh = plain_topic(self._wanted.to), list[tuple[Any, int, OutgoingMessage]]()
         count = self._partitions.now().get(topic, 0)
-        return rows_of_messages([message_of(message, topic_of(message, topic, count), ms) for message, ms in fresh])
+        for message, ms in later:
+            number, done = sequence(place_of(message)), self._done
+            try:
+                # Without a key they take turns.
+                made = message_of(message, routed(topic, message.partition_key() or None, number, count), ms)
+                self._check_bounds(made)
+            except (BadValue, InvalidMessage, MessageTooBig) as error:
+                self._unfit.append(number)
+                problem = f"{':'.join(map(str, place_of(message)))}: {error}"
+                self._done = replace(done, unfit=done.unfit + 1, problems=(*done.problems, problem)[:_NAMED])
+            else:
+                fresh.append((message, ms, made))
+        return fresh
 
-    def _count(self, examined: int, due: Sequence[int], before: int) -> None:
+    def _count(self, examined: int, due: Sequence[int], before: int, unfit: int) -> None:
         done = self._done
         ends = [ms for ms in (done.first_due_ms, done.last_due_ms, *due) if ms is not None]
         self._done = replace(
@@ -184,7 +192,7 @@ class _Partition:
             examined=done.examined + examined,
             taken=done.taken + len(due),
             before=done.before + before,
-            left=done.left + examined - before - len(due),
+            left=done.left + examined - before - len(due) - unfit,
             first_due_ms=min(ends, default=None),
             last_due_ms=max(ends, default=None),
         )
@@ -225,11 +233,6 @@ def place_of(message: Any) -> Position:  # noqa: ANN401 - of the client
     return found.ledger_id(), found.entry_id()
 
 
-def topic_of(message: Any, topic: str, count: int) -> str:  # noqa: ANN401 - of the client
-    """The topic for a message, or its partition, of so many (0: none): by its key; without one they take turns."""
-    return routed(topic, message.partition_key() or None, sequence(place_of(message)), count)
-
-
 def message_of(message: Any, topic: str, due_ms: int) -> OutgoingMessage:  # noqa: ANN401 - of the client
     """Key, properties, payload and times; what `inbox` has no column for is among the properties.
 
@@ -237,6 +240,9 @@ def message_of(message: Any, topic: str, due_ms: int) -> OutgoingMessage:  # noq
         message: as the client received it.
         topic: where to.
         due_ms: its due time, ms UTC.
+
+    Raises:
+        BadValue, MessageTooBig: no message can be so.
     """
     properties = dict(message.properties())
     if message.ordering_key():
@@ -249,5 +255,5 @@ def message_of(message: Any, topic: str, due_ms: int) -> OutgoingMessage:  # noq
         publish_time=time_of(message.publish_timestamp()),
         key=message.partition_key() or None,
         properties=properties,
-        deliver_at=time_of(due_ms),
+        deliver_at=due_ms,
     )

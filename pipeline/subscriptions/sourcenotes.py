@@ -153,7 +153,7 @@ def check_planned(name: str, noted: Sequence[Sequence[int]], done: int | None) -
     Raises:
         NotedByOthers: it is another one.
     """
-    planned = [None, *(number for number, _ in noted)][-2:]
+    planned = [None, *(number for number, *_ in noted)][-2:]
     if done not in planned:
         raise NotedByOthers(name, done, " or ".join("none" if each is None else str(each) for each in planned))
 

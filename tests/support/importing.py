@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -78,7 +78,7 @@ class Cluster:
     The last position of a partition may be that of a ledger with nothing in it.
     """
 
-    logs: dict[str, Sequence[Message]]
+    logs: Mapping[str, Sequence[Message]]
     before: dict[str, Position] = field(default_factory=dict)
     last: dict[str, Position] = field(default_factory=dict)
     acknowledged: set[tuple[str, Position]] = field(default_factory=set)
@@ -138,6 +138,7 @@ class Reader:
     begin: Id
 
     def __post_init__(self) -> None:
+        """Begin behind it."""
         self._left: Iterator[Message] = (each for each in self.log if each.at > (self.begin.ledger, self.begin.entry))
         self._next = next(self._left, None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from traceback import format_exception
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.brokers.pulsar import Admin, Cursor, Position, position, ranges
+from pipeline.brokers.pulsar import Admin, Cursor, Position, ms_of, position, ranges
 from pipeline.config.errors import BadValue, BrokerRefused
 from pipeline.config.threads import beside
 
@@ -50,6 +51,22 @@ def test_what_lies_behind_a_position_is_counted_by_ledgers(monkeypatch: pytest.M
     empty = json.dumps({"ledgers": [], "currentLedgerEntries": 0}).encode()
     monkeypatch.setattr(Admin, "_get", lambda *_: ({}, empty))
     assert admin.entries_after("public/default/t", (-1, -1)) == 0
+
+
+@given(st.integers(-(1 << 50), 1 << 53))
+def test_a_time_in_any_year_is_read_as_java_writes_it(ms: int) -> None:
+    """Years before 0 and behind 9999 have a sign: a producer may ask for any of them."""
+    cycles, rest = divmod(ms, 146_097 * 86_400_000)
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=rest)
+    year = moment.year + 400 * cycles
+    shown = f"{year:04d}" if 0 <= year <= 9999 else f"{year:+05d}"
+    assert ms_of(f"{shown}{moment:-%m-%dT%H:%M:%S.%f}Z") == ms
+
+
+def test_the_last_instant_of_java_is_read() -> None:
+    """As it writes it."""
+    assert ms_of("+292278994-08-17T07:12:55.807Z") == (1 << 63) - 1
+    assert ms_of("+10000-01-01T00:00:00Z") == 253_402_300_800_000
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_what_needs_a_job_or_a_broker_prints_the_words_of_the_page() -> None:
     letter = DeadLetter("D", (3, 0), "t", "s", "1:0", 3, "nack", "k", {"a": "b"}, b"\xff")
     lines = [
         json_line(Trace("t", sent, (step,), (MessageState("s", 1, "waits", NOON),))),
-        json_line([Taken("t", 5, first_due_ms=NOON, last_due_ms=NOON)]),
+        json_line([Taken("t", 5, unfit=1, problems=("1:0: why",), first_due_ms=NOON, last_due_ms=NOON)]),
         replayed(Counts(1, 1, 0, 1), ReplayClock(1, 1_000, 100), 1.0),
         dead_letter(letter),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,15 @@ def test_a_later_process_knows_what_each_commit_has_left(root: str) -> None:
     assert now.took(20, 5_001)
 
 
+def test_a_later_process_knows_which_messages_were_left_one_by_one(root: str) -> None:
+    """They were no less due than others of their commit."""
+    place(root).commit(rows_of_messages([OutgoingMessage("t", b"x")]), 10, 1_000, [3, 7])
+    place(root).commit(rows_of_messages([OutgoingMessage("t", b"x")]), 20, 1_000)
+    taken = [number for number in range(1, 25) if place(root).took(number, 1 << 60)]
+    assert taken == [each for each in range(1, 21) if each not in (3, 7)]
+    assert not list(noted_by_others(root))
+
+
 def test_a_commit_that_did_not_come_has_taken_nothing(root: str) -> None:
     """Its note is of no account, also when a commit at another time comes in its stead."""
     commit(root, 10, 1_000)
@@ -146,8 +156,8 @@ def test_of_two_imports_at_once_one_commits(root: str, monkeypatch: pytest.Monke
     first, second = place(root), place(root)
     plan = second.plan
 
-    def plans(last: int, soon_ms: int) -> None:
-        plan(last, soon_ms)
+    def plans(last: int, soon_ms: int, left: Sequence[int]) -> None:
+        plan(last, soon_ms, left)
         first.commit(rows, 30, 6_000)
 
     monkeypatch.setattr(second, "plan", plans)
