@@ -105,6 +105,8 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
 _ANY_AGE = "4000000d"
 """Spark leaves out files that are older than the newest one by more than this, without a word; a week is its default. A
 file that is moved or copied keeps its time. Times end in the year 9999."""
+_PATTERN = "{}[]*\\"
+"""Spark looks for the folders that match a path with one of these, and finds others, or none."""
 _END = "logOffset"
 """In a place: the last entry of the checkpoint's list of files that was taken."""
 _BATCH_BYTES = 256 << 20
@@ -122,12 +124,17 @@ class FileSource(SourceConnector):
         """Read the address.
 
         Raises:
-            BadSetting: it has an option that is not known, or the profile does not say which columns there are.
+            BadSetting: it is a pattern, or has an option that is not known, or the profile does not say which columns
+                there are.
         """
         self._source, self._field = source, source.field("address")
         self._format, _, rest = source.address.partition(":")
         path, _, query = rest.partition("?")
         self._path, self._options = one_spelling(path), dict(parse_qsl(query, keep_blank_values=True))
+        if any(each in _PATTERN for each in path):
+            raise BadSetting(
+                self._field, path, f"a folder whose path has none of {_PATTERN}, which Spark takes for patterns"
+            )
         known = FORMATS[self._format]
         if unknown := next((name for name in self._options if name not in known), None):
             raise BadSetting(self._field, f"option {unknown}", ", ".join(known))

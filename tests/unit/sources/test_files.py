@@ -25,6 +25,7 @@ COLUMNS = "id STRING"
     ("address", "options", "field"),
     [
         ("json:/landing", {}, "columns"),
+        *((f"json:/{folder}", {"columns": COLUMNS}, "from") for folder in ("a[b]", "a{b,c}", "a*", "a\\b")),
         ("json:/landing?header=true", {"columns": COLUMNS}, "from"),
         ("csv:/landing?separator=;", {"columns": COLUMNS}, "from"),
         ("parquet:/landing", {"columns": COLUMNS, "max_rows": 5}, "max_rows"),
