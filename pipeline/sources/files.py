@@ -105,6 +105,8 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
 _ANY_AGE = "4000000d"
 """Spark leaves out files that are older than the newest one by more than this, without a word; a week is its default. A
 file that is moved or copied keeps its time. Times end in the year 9999."""
+_NAMES = {"__globPaths__": "false"}
+"""Spark's own option, which its stream of files reads by: paths are no patterns."""
 _PATTERN = "{}[]*\\"
 """Spark looks for the folders that match a path with one of these, and finds others, or none."""
 _END = "logOffset"
@@ -189,10 +191,11 @@ class FileSource(SourceConnector):
         outside = {each for each in paths if not os.path.realpath(_local(each)).startswith(folder)}
         if not outside:
             return rows, ()
-        inside, spark = [each for each in paths if each not in outside], rows.sparkSession
+        # The list has URLs; a reader takes names, and would take some of them for patterns.
+        inside, spark = [unquote(each) for each in paths if each not in outside], rows.sparkSession
         kept = spark.createDataFrame([], rows.schema)
         if inside:
-            kept = self._reader(spark.read).option("basePath", self._path).load(inside)
+            kept = self._reader(spark.read).options(basePath=self._path, **_NAMES).load(inside)
         problem = "is not taken: a link leads out of the folder"
         return kept.select(*rows.columns), [f"{_local(each)} {problem}" for each in sorted(outside)]
 
