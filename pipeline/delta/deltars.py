@@ -233,6 +233,7 @@ def append(
     pause: Callable[[float], None] = time.sleep,
     once: tuple[str, int] | None = None,
     *,
+    within: tuple[str, int] | None = None,
     drawn: bool = False,
     behind: int | None = None,
 ) -> int:
@@ -248,6 +249,7 @@ def append(
         pause: waits so many seconds.
         once: a name and a number. Delta keeps the last number of a name beside the rows (`txn`); rows of a number
             that is not higher were appended before, and are not again.
+        within: another name and number, which are noted, too, and tell apart what has the same number by `once`.
         drawn: the number cannot be guessed: only rows of this very number were appended before. Whoever appends to the
             table may note any number under any name.
         behind: the number that has to be the last one under the name, -1 for none. So of two processes that count
@@ -269,11 +271,11 @@ def append(
                 return opened.version()
             if (-1 if last is None else last) != behind:
                 raise NumberTaken(once[0])
-        if once is None or not _was_done(opened, *once, drawn=drawn):
-            noted = None if once is None else [Transaction(*once)]
+        if once is None or not _was_done(opened, *once, within, drawn=drawn):
+            noted = [Transaction(*each) for each in (once, within) if each is not None]
             # delta-rs does not repeat a commit when another one has noted something under the name: that is done here.
             named = ours if behind is not None else None
-            how = CommitProperties(custom_metadata=named, max_commit_retries=15, app_transactions=noted)
+            how = CommitProperties(custom_metadata=named, max_commit_retries=15, app_transactions=noted or None)
             write_deltalake(
                 opened,
                 fitted(opened, table, rows),
@@ -308,8 +310,12 @@ def retried(
     raise StillConflicting(table.name, ATTEMPTS)
 
 
-def _was_done(opened: DeltaTable, name: str, number: int, *, drawn: bool) -> bool:
+def _was_done(
+    opened: DeltaTable, name: str, number: int, within: tuple[str, int] | None = None, *, drawn: bool = False
+) -> bool:
     last = opened.transaction_version(name)
+    if within is not None and last == number:
+        return _was_done(opened, *within)
     return last is not None and (last == number if drawn else last >= number)
 
 

@@ -18,7 +18,7 @@ from pipeline.client.tables.deliveries import Deliveries
 from pipeline.config.errors import SinkPlaceGone
 from pipeline.config.threads import panics_raised
 from pipeline.config.wallclock import monotonic_ms, wall_ms
-from pipeline.delta.deltars import append, rows_of
+from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.sinks.line import SinkConfig
 from pipeline.sinks.taking import DeliveryFetcher
 from pipeline.sinks.topic import Connect, PlaceForgotten, Refused, Row, Topic
@@ -54,7 +54,7 @@ _IDENTITY = (
 )
 """Columns of a delivery that a row about its refusal has, too."""
 _ORDER_BITS = 22
-"""Of a number that says which message a row is about; the turn has the others."""
+"""Of a number that said in earlier versions which message a row is about; the turn had the others."""
 _AHEAD_MS = 500
 """What is due so soon is read meanwhile."""
 
@@ -222,8 +222,15 @@ class SinkLoop:
         }
         columns |= {"topic": self._line.topic, "subscription": self._line.subscription}
         rows = rows_of(REJECTED_DISPATCH, [columns | {"rejected_at": datetime.now(UTC)}])
-        append(self._root, REJECTED_DISPATCH, rows, once=(self.name, order.turn << _ORDER_BITS | order.deliveries))
+        if order > self._listed_before():
+            once, within = (f"{self.name}-turn", order.turn), (f"{self.name}-deliveries", order.deliveries)
+            append(self._root, REJECTED_DISPATCH, rows, once=once, within=within)
         self._over = order
+
+    def _listed_before(self) -> TurnPlace:
+        """The last message about which an earlier version of delayline has listed a row."""
+        noted = open_table(self._root, REJECTED_DISPATCH).transaction_version(self.name) or 0
+        return TurnPlace(noted >> _ORDER_BITS, noted & (1 << _ORDER_BITS) - 1)
 
     def _most_of(self, topic: Topic) -> int:
         return min(self._most, topic.most)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from shutil import copytree
 from threading import Event, Semaphore
 from threading import enumerate as threads
+from typing import Any
 
 import pytest
 
@@ -16,13 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.config.errors import SinkPlaceGone, VersionGone
-from pipeline.delta.deltars import open_table, path_of, query
+from pipeline.delta.deltars import append, open_table, path_of, query, rows_of
 from pipeline.sinks.line import SinkConfig
 from pipeline.sinks.loop import SinkLoop
 from pipeline.sinks.topic import Refused
 from pipeline.storage.files import Files
 from pipeline.subscriptions.destination import Destination
-from pipeline.subscriptions.sinkplaces import SinkPlaces
+from pipeline.subscriptions.sinkplaces import SinkPlaces, TurnPlace
 from schemas import DELIVERIES, REJECTED_DISPATCH
 from tests.support.client import empty_warehouse, new_warehouse
 from tests.support.sinks import ADDRESS, Killed, MemoryBroker, MemoryTopic, delivered, places, run, sink, version
@@ -139,6 +141,33 @@ def test_a_message_that_was_listed_is_listed_once_whoever_dies_behind_it(root: s
     run(sink(root, broker.connect, refused="reject"))
     assert broker.payloads == [b"a", b"c"]
     assert len(query("SELECT * FROM t", t=open_table(root, REJECTED_DISPATCH))) == 1
+
+
+def listed(loop: SinkLoop, root: str, *orders: TurnPlace) -> list[int]:
+    """What is listed when a broker has refused some messages; each has the number of its place as its entry."""
+    for order in orders:
+        row: dict[str, Any] = dict.fromkeys(("batch_id", "life", "ledger_id", "redelivery_count", "round"), 1)
+        row |= {"entry_id": order.deliveries, "due_time": datetime.now(UTC), "cause": "due", "message_key": None}
+        loop._reject(order, row, "too large")
+    rows = query("SELECT entry_id FROM t ORDER BY entry_id", t=open_table(root, REJECTED_DISPATCH))
+    return [row["entry_id"] for row in rows]
+
+
+@pytest.mark.parametrize("turn", [1_800_000_000_000, 2_500_000_000_000], ids=["2027", "2049"])
+def test_a_refused_message_is_listed_however_many_are_due_with_it(root: str, turn: int) -> None:
+    """Behind four million in a turn the number of one was that of another turn, and the next ones had no row."""
+    loop, many = sink(root, MemoryBroker().connect, refused="reject"), 5 << 22
+    orders = [TurnPlace(turn, many), TurnPlace(turn, many + 1), TurnPlace(turn + 1, 7), TurnPlace(turn + 4, 1)]
+    assert listed(loop, root, *orders) == [1, 7, many, many + 1]
+    assert listed(sink(root, MemoryBroker().connect, refused="reject"), root, *orders) == [1, 7, many, many + 1]
+
+
+def test_what_an_earlier_version_has_listed_is_not_listed_again(root: str) -> None:
+    """It noted turn and place in one number."""
+    turn, loop = 1_800_000_000_000, sink(root, MemoryBroker().connect, refused="reject")
+    append(root, REJECTED_DISPATCH, rows_of(REJECTED_DISPATCH, []), once=(loop.name, turn << 22 | 3))
+    before = [TurnPlace(turn - 1, 9), TurnPlace(turn, 2), TurnPlace(turn, 3)]
+    assert listed(loop, root, *before, TurnPlace(turn, 4), TurnPlace(turn + 1, 1)) == [1, 4]
 
 
 @pytest.mark.parametrize("keeps", [True, False])
