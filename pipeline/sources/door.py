@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from pipeline.config.errors import BadSetting, BadValue
-from pipeline.config.sources import Source
+from pipeline.config.sources import COLUMNS, Source
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.storage.files import Files
 from pipeline.subscriptions.destination import Destination
@@ -51,7 +51,8 @@ class SourceConnector(ABC):
     Attributes:
         derived: SQL expressions over the columns of the stream, by the name of the column that each is for the
             profile's expressions.
-        defaults: SQL expressions for columns of `inbox` that a profile does not state, over both.
+        defaults: SQL expressions for columns of `inbox` that a profile does not state, over both. Where there is none,
+            a column of the same name is taken as it is.
         position: a SQL expression, a text that says to people where a row is in the source.
         lasting: whether the checkpoint of the query has to last, as a place does not say what was read.
         pause: between two looks for new rows, unless the profile states one for all.
@@ -189,8 +190,7 @@ class InboxRows:
     def __init__(self, source: Source, door: SourceConnector) -> None:
         """Take what the profile states, and the door's own for the rest."""
         self._source, self._derived = source, dict(door.derived)
-        self._expressions = dict(door.defaults) | source.expressions
-        self._position = door.position
+        self._defaults, self._position = dict(door.defaults), door.position
         self._due = any(name in source.expressions for name in _DUE)
 
     def check(self, spark: SparkSession, columns: StructType) -> None:
@@ -202,7 +202,7 @@ class InboxRows:
         session = spark.newSession()
         _lenient(session)
         rows = self._with_derived(session.createDataFrame([], columns))
-        for name, text in self._expressions.items():
+        for name, text in self._expressions(rows).items():
             try:
                 (found,) = rows.select(F.expr(text)).schema.fields
             except PySparkException as error:
@@ -222,7 +222,8 @@ class InboxRows:
         """
         _lenient(rows.sparkSession)
         rows = self._with_derived(rows)
-        made = {name: F.expr(self._expressions.get(name, "NULL")) for name in INBOX.columns.names}
+        expressions = self._expressions(rows)
+        made = {name: F.expr(expressions.get(name, "NULL")) for name in INBOX.columns.names}
         kinds = {each.name: each.dataType for each in INBOX.schema.fields}
         cast = [column.cast(kinds[name]).alias(name) for name, column in made.items()]
         found = rows.select(*cast, F.expr(self._position).alias("place"))
@@ -247,6 +248,14 @@ class InboxRows:
         }
         cast = (made.get(each.name, F.lit(None)).cast(each.dataType).alias(each.name) for each in INBOX.schema.fields)
         return rows.select(*cast)
+
+    def _expressions(self, rows: DataFrame) -> dict[str, str]:
+        """What is taken for each column: what the profile states, else the door's own, else a column of that name.
+
+        A due time is stated in one of two forms; then a column of the other form is none.
+        """
+        there = {name.lower() for name in rows.columns} - (set(_DUE) if self._due else set())
+        return {name: name for name in COLUMNS if name in there} | self._defaults | self._source.expressions
 
     def _with_derived(self, rows: DataFrame) -> DataFrame:
         return rows.withColumns({name: F.expr(text) for name, text in self._derived.items()})

@@ -79,7 +79,7 @@ _ALL_BYTES = 256 << 20
 
 
 class DeltaSource(SourceConnector):
-    """A table. Columns that are named as in `inbox` are taken as they are."""
+    """A table."""
 
     position = "'in a row of the table'"
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.client.checks import EPOCH
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.topics import create_partitioned_topic
+from pipeline.config.errors import BadSetting
 from pipeline.config.sources import Source
-from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.warehouse import Warehouse, ask
 from pipeline.sources.door import InboxRows, SourceConnector
 from pipeline.subscriptions import partitions
 from pipeline.subscriptions.partitions import PartitionCounts
@@ -27,8 +30,8 @@ from tests.support.modules import ROOT
 class Door:
     """A system whose rows say where they are."""
 
-    derived: dict[str, str] = {}
-    defaults: dict[str, str] = {}
+    derived: Mapping[str, str] = {}
+    defaults: Mapping[str, str] = {}
     position = "concat('at ', number)"
 
 
@@ -66,12 +69,39 @@ def test_rows_without_a_key_are_spread_and_each_goes_where_it_went(spark: SparkS
 @pytest.mark.parametrize("text", ["1800000000000000000", "-1800000000000000000", "soon", "", None])
 def test_a_due_time_of_a_page_that_no_clock_shows_is_refused(spark: SparkSession, text: str | None) -> None:
     """A number in nanoseconds would be an error of the query, again at each start, without the cast to a decimal."""
-    (row,) = re.findall("[|] `deliver_at` [|] none [|] `\"(.*)\"` [|]", (ROOT / "docs/kafka.md").read_text(encoding="utf-8"))
-    rows = spark.sql("SELECT map('deliver-at', :text) AS properties, 1 AS number", {"text": text})
-    usual = spark.sql("SELECT map('deliver-at', '1800000000123') AS properties, 2 AS number")
-    strange, found = rows_of(rows.union(usual), topic="'t'", deliver_at=row)
+    page = (ROOT / "docs/kafka.md").read_text(encoding="utf-8")
+    (written,) = re.findall('[|] `deliver_at` [|] none [|] `"(.*)"` [|]', page)
+    named = [({"deliver-at": each}, number) for number, each in enumerate([text, "1800000000123"])]
+    rows = spark.createDataFrame(named, "properties MAP<STRING, STRING>, number INT")
+    strange, found = rows_of(rows, topic="'t'", deliver_at=written)
     assert (strange["deliver_at"], strange["deliver_after_ms"]) == (None, REFUSED_MS)
     assert (found["deliver_at"], found["deliver_after_ms"]) == (EPOCH + timedelta(milliseconds=1_800_000_000_123), None)
+
+
+def test_columns_that_are_named_as_in_the_inbox_are_taken_as_they_are(spark: SparkSession) -> None:
+    """They were left out, and all came at once that was to come later."""
+    rows = spark.sql(
+        "SELECT 't' AS topic, 'k' AS message_key, map('a', '1') AS properties, timestamp_millis(1) AS publish_time,"
+        " timestamp_millis(5) AS Deliver_At, X'00' AS payload, 7 AS number"
+    )
+    (found,) = rows_of(rows)
+    assert [found[name] for name in ("topic", "message_key", "properties")] == ["t", "k", [("a", "1")]]
+    times = [EPOCH + timedelta(milliseconds=ms) for ms in (1, 5)]
+    assert [found[name] for name in ("publish_time", "deliver_at", "payload")] == [*times, b"\0"]
+    (stated,) = rows_of(rows, deliver_after_ms="number", topic="'u'", payload="NULL")
+    assert (stated["topic"], stated["payload"], stated["message_key"]) == ("u", None, "k")
+    assert (stated["deliver_after_ms"], stated["deliver_at"]) == (7, None)
+    (later,) = rows_of(rows.withColumn("deliver_at", F.lit(None)))
+    assert (later["deliver_at"], later["deliver_after_ms"]) == (None, None), "a row of the inbox may have no due time"
+
+
+def test_a_column_of_another_type_than_in_the_inbox_is_refused(spark: SparkSession) -> None:
+    """Before anything is read; a profile may say that it is not taken."""
+    rows = spark.sql("SELECT 't' AS topic, '2026-11-29' AS deliver_at, 1 AS number")
+    with pytest.raises(BadSetting, match=r"source\.theirs\.deliver_at = 'deliver_at', allowed: a TIMESTAMP.*STRING"):
+        rows_of(rows)
+    (found,) = rows_of(rows, deliver_at="NULL", deliver_after_ms="5")
+    assert (found["deliver_at"], found["deliver_after_ms"]) == (None, 5)
 
 
 @pytest.mark.parametrize("here", [True, False], ids=["in the driver", "by Spark"])
@@ -83,8 +113,12 @@ def test_the_registry_says_how_many_partitions_there_are(
     create_all(warehouse.root)
     if not here:
         monkeypatch.setattr("pipeline.delta.warehouse.read_here", lambda *_: None)
-    ask = partitions.ask
-    monkeypatch.setattr(partitions, "ask", lambda *args: (asked.append(args[-1]), ask(*args))[1])
+
+    def noted(*args: Any) -> Sequence[Any]:  # noqa: ANN401 - of `ask`
+        asked.append(args[-1])
+        return ask(*args)
+
+    monkeypatch.setattr(partitions, "ask", noted)
     counts = PartitionCounts(warehouse)
     assert [counts.now(), counts.now()] == [{}, {}]
     create_partitioned_topic(warehouse.root, "orders", 3)
