@@ -162,11 +162,12 @@ def clone(
     files = Files()
     _check_target(files, root, target)
     open_table(root, INBOX)
-    if as_of is not None:
-        clone_asof.check(root, as_of)
+    _check_as_of(root, as_of)
     try:
         for attempt in range(_ATTEMPTS):
             moment, count = _look(files, root), Count()
+            # Maintenance, or a command, may have been between the first look and this one.
+            _check_as_of(root, as_of)
             try:
                 _copy(files, (root, target), moment if as_of is None else replace(moment, notes={}), count, on_step)
                 break
@@ -189,6 +190,11 @@ def clone(
         files.delete_folder(target)
         raise
     return done
+
+
+def _check_as_of(root: str, as_of: int | None) -> None:
+    if as_of is not None:
+        clone_asof.check(root, as_of)
 
 
 def _check_target(files: Files, root: str, target: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from pipeline.client.insight.pending import pending
 from pipeline.client.subscribing.subscriptions import set_policies
 from pipeline.config.errors import BadValue
 from pipeline.config.stages import INGEST, SCHEDULE
+from pipeline.service import clone as cloning
 from pipeline.service.clone import clone
 from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
@@ -144,11 +146,26 @@ def test_an_instant_is_refused_of_which_dispatch_has_yet_to_deliver(tmp_path: Pa
         clone(world.root, str(tmp_path / "copy"), as_of=world.stages.instant)
 
 
-def test_an_instant_is_refused_of_which_messages_may_be_deleted(tmp_path: Path) -> None:
-    """They would be missing in the copy."""
+@pytest.mark.parametrize("meanwhile", [True, False])
+def test_an_instant_is_refused_of_which_messages_may_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, meanwhile: bool
+) -> None:
+    """They would be missing in the copy; also when they go before it looks at the tables."""
     world = World.new(str(tmp_path / "w"), ack=False)
     world.send(1)
     world.go_on(5)
-    raise_to(Files(), world.root, SettledMark(world.stages.instant - 1_000, 1 << 40, 1))
+    world.go_on(5)
+
+    look = cloning._look
+
+    def delete(*args: Any) -> Any:  # noqa: ANN401 - of the look
+        raise_to(Files(), world.root, SettledMark(world.stages.instant - 1_000, 1 << 40, 1))
+        return look(*args)
+
+    if meanwhile:
+        monkeypatch.setattr(cloning, "_look", delete)
+    else:
+        delete(Files(), world.root)
     with pytest.raises(BadValue, match="may be deleted"):
-        clone(world.root, str(tmp_path / "copy"), as_of=world.stages.instant - 4_000)
+        clone(world.root, str(tmp_path / "copy"), as_of=world.stages.instant - 2_000)
+    assert not (tmp_path / "copy").exists()
