@@ -105,10 +105,9 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
 _ANY_AGE = "4000000d"
 """Spark leaves out files that are older than the newest one by more than this, without a word; a week is its default. A
 file that is moved or copied keeps its time. Times end in the year 9999."""
-_NAMES = {"__globPaths__": "false"}
-"""Spark's own option, which its stream of files reads by: paths are no patterns."""
-_PATTERN = "{}[]*\\"
-"""Spark looks for the folders that match a path with one of these, and finds others, or none."""
+_PATTERN = "{}[]*?\\"
+"""Spark looks for what matches a path with one of these: of a folder it finds others, or none, and of a file it reads
+the whole folder once more."""
 _END = "logOffset"
 """In a place: the last entry of the checkpoint's list of files that was taken."""
 _BATCH_BYTES = 256 << 20
@@ -183,21 +182,27 @@ class FileSource(SourceConnector):
         self, rows: DataFrame, begin: Place | None, end: Place, checkpoint: Checkpoint
     ) -> tuple[DataFrame, Sequence[str]]:
         """See `SourceConnector`. A link that leads out of the folder is not followed."""
-        here = local_path(self._path)
-        if here is None:
-            return rows, ()
         paths = files_between(checkpoint, -1 if begin is None else int(begin[_END]), int(end[_END]))
-        folder = os.path.join(os.path.realpath(here), "")  # noqa: PTH118 - with a slash behind it
-        outside = {each for each in paths if not os.path.realpath(_local(each)).startswith(folder)}
-        if not outside:
+        problems = {path: problem for path in paths if (problem := self._problem(path)) is not None}
+        if not problems:
             return rows, ()
-        # The list has URLs; a reader takes names, and would take some of them for patterns.
-        inside, spark = [unquote(each) for each in paths if each not in outside], rows.sparkSession
+        # The list has URLs, and a reader takes names.
+        others, spark = [unquote(path) for path in paths if path not in problems], rows.sparkSession
         kept = spark.createDataFrame([], rows.schema)
-        if inside:
-            kept = self._reader(spark.read).options(basePath=self._path, **_NAMES).load(inside)
-        problem = "is not taken: a link leads out of the folder"
-        return kept.select(*rows.columns), [f"{_local(each)} {problem}" for each in sorted(outside)]
+        if others:
+            kept = self._reader(spark.read).option("basePath", self._path).load(others)
+        return kept.select(*rows.columns), [problems[path] for path in sorted(problems)]
+
+    def _problem(self, path: str) -> str | None:
+        """Why a file is not taken; None: it is."""
+        here = local_path(self._path)
+        name = unquote(path) if here is None else _local(path)
+        if any(each in _PATTERN for each in name):
+            return f"{name} is not taken: Spark takes its name for a pattern, so give it another one"
+        # With a slash behind it.
+        if here is not None and not os.path.realpath(name).startswith(os.path.join(os.path.realpath(here), "")):  # noqa: PTH118
+            return f"{name} is not taken: a link leads out of the folder"
+        return None
 
     def tidy(self, files: Files, checkpoint: Checkpoint) -> None:
         """See `SourceConnector`. Names of files that are gone go."""

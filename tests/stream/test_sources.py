@@ -264,6 +264,27 @@ def test_a_link_that_leads_out_of_a_folder_is_not_followed(
     assert sorted(problems) == [f"source theirs: {folder}/{name}.{kind} {problem}" for name in "cd"]
 
 
+def test_a_file_whose_name_is_a_pattern_is_told_and_the_others_are_taken_once(
+    spark: SparkSession, root: str, tmp_path: Path
+) -> None:
+    """Spark read the whole folder once more for each of them, and each message came several times."""
+    folder = tmp_path / "theirs"
+    put(folder, "json", "a")
+    put(folder, "json", "b (1)")
+    strange = ["[x]", "x*", "x?", "{x,y}"]
+    for name in strange:
+        put(folder, "json", name)
+    take_all(spark, root, files(folder))
+    assert [row["payload"] for row in inbox(root) if row["payload"] is not None] == [b"a", b"b (1)"]
+    problems = sorted(dict(row["properties"])[REFUSED] for row in inbox(root) if row["payload"] is None)
+    assert [each.partition(" is not taken: Spark")[0] for each in problems] == [
+        f"source theirs: {folder}/{name}.json" for name in strange
+    ]
+    (folder / "[x].json").rename(folder / "x.json")
+    take_all(spark, root, files(folder))
+    assert [row["payload"] for row in inbox(root) if row["payload"] is not None] == [b"[x]", b"a", b"b (1)"]
+
+
 @pytest.mark.parametrize("step", ["files", "inbox"])
 def test_a_batch_of_files_that_dies_around_its_commit_is_taken_once(
     spark: SparkSession, root: str, tmp_path: Path, step: str
