@@ -12,6 +12,7 @@ __all__ = [
     "signals",
     "startup",
     "stopfile",
+    "ticksource",
     "warmup",
     "watch",
 ]
