@@ -184,7 +184,7 @@ def _of_unique(rows: DataFrame, terms: Terms) -> DataFrame:
 
 def _unique(classified: DataFrame, terms: Terms, decide: Decide) -> UniqueBatch:
     """What becomes of rows that nothing else refuses, where keys may meet."""
-    if ROW not in classified.columns:
+    if ROW not in classified.columns or not terms.topics.unique:
         return NO_KEYS
     columns = {"published_ms": F.expr(f"(unix_micros({_VERDICT}.publish_time) + 999) div 1000")}
     for name in sorted(key_names(terms.topics)):
