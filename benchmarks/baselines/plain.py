@@ -16,8 +16,8 @@ from pipeline.delta.reading.arrival import ARRIVAL, in_order_of_arrival, with_pl
 from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.accept_spark import classify, rejected_rows
 from pipeline.ingest.core.terms import Terms
+from pipeline.service.clock import TickSource, ticks
 from pipeline.service.run import Stage
-from pipeline.service.ticksource import TickSource, ticks
 from pipeline.storage.locks import StageLock
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, Table
 

@@ -9,8 +9,8 @@ from benchmarks.baselines.plain import deliver, launch, start_ingest
 from pipeline.config.options import Options
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.warehouse import Warehouse
+from pipeline.service.clock import ticks
 from pipeline.service.run import Stage
-from pipeline.service.ticksource import ticks
 from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS
 
 STAGES = ("ingest", "poll")

@@ -13,8 +13,8 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from benchmarks.baselines.plain import append, deliver, launch, start_ingest
 from pipeline.config.options import Options
 from pipeline.delta.warehouse import Warehouse
+from pipeline.service.clock import ticks
 from pipeline.service.run import Stage
-from pipeline.service.ticksource import ticks
 from schemas import MESSAGES, REDELIVERY, SUBSCRIPTIONS
 
 STAGES = ("ingest", "schedule", "dispatch")

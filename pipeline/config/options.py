@@ -184,7 +184,6 @@ class Options:
         upkeep: maintenance beside ingest; None: there is none.
         observe: told of each step.
         watch: told of what becomes visible.
-        schedule_ahead_ms: of ingest: the clock of the schedule runs so far ahead of its own.
     """
 
     clock: Clock
@@ -193,4 +192,3 @@ class Options:
     upkeep: Upkeep | None = None
     observe: Observer = nobody
     watch: StageListener = NOBODY
-    schedule_ahead_ms: int = 0

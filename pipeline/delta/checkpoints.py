@@ -123,16 +123,6 @@ def watermark(log: str) -> Ms:
     return Ms(int(json.loads(log.splitlines()[1]).get("batchWatermarkMs", 0)))
 
 
-LET_GO = "let_go"
-"""What the offset of a clock has beside its instant: before that version of the source nothing is kept any more."""
-
-
-def let_go(log: str) -> int:
-    """The version that such a batch was told of: what lies before it was let go by the batch before. -1: it was not."""
-    offsets = (json.loads(line) for line in log.splitlines()[2:] if line not in ("", "-"))
-    return next((int(each.get(LET_GO, -1)) for each in offsets if "instant" in each), -1)
-
-
 _WITHOUT_CLOCK = 3
 """Lines of an entry: the version, metadata, and one source."""
 _PAUSE_MS = 50
@@ -274,7 +264,7 @@ class Progress:
 
     def __init__(self, checkpoint: Checkpoint, pause: Callable[[float], None] = time.sleep) -> None:
         self._checkpoint, self._pause = checkpoint, pause
-        self._watermark, self._version, self._let_go = -1, -1, -1
+        self._watermark, self._version = -1, -1
 
     def is_at(self, instant: Ms) -> bool:
         """Whether a batch is done whose watermark was an instant (ms UTC), or a later one.
@@ -284,10 +274,6 @@ class Progress:
         if self._watermark < instant:
             self._look()
         return self._watermark >= instant
-
-    def has_let_go(self, version: int) -> bool:
-        """Whether nothing of that table up to a version is kept any more, as far as the last look says."""
-        return self._let_go > version
 
     @property
     def version(self) -> int:
@@ -308,7 +294,6 @@ class Progress:
         text = None if last is None else self._checkpoint.text(f"offsets/{last}")
         if text is not None:
             self._watermark, self._version = watermark(text), parse(text).version
-            self._let_go = max(self._let_go, let_go(text))
 
 
 def _numbers(text: str) -> dict[str, int]:

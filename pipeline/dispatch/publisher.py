@@ -151,10 +151,9 @@ class Publisher:
             while not self._ended.is_set():
                 self._wake.clear()
                 if not self._publish():
-                    if (self._publication_log.unrecorded_ms or 0) >= _ACCOUNT_MS:
+                    if self._publication_log.unrecorded_ms >= _ACCOUNT_MS:
                         self._flush_publications()
-                    pause = self._pause_ms()
-                    self._wake.wait(None if pause is None else pause / 1_000)
+                    self._wake.wait(self._pause_ms() / 1_000)
             self._flush_publications()
         except BaseException as error:  # noqa: BLE001 - it ends the stage, which looks for it
             self.error = error
@@ -172,15 +171,13 @@ class Publisher:
         self._published_ms = monotonic_ms()
         return True
 
-    def _pause_ms(self) -> int | None:
-        """Until the next part is due, or it is time for a look at the clock; None: until somebody has a part.
+    def _pause_ms(self) -> int:
+        """Until the next part is due, or it is time for a look at the clock.
 
         Parts of several batches that are due soon after each other become visible together.
         """
         with self._lock:
             left = [part.last_due - self._timeline.now(each.released_at) for each, part in self._waiting]
-        if not left and self._publication_log.unrecorded_ms is None:
-            return None
         together = self._published_ms + _LOOK_MS - monotonic_ms()
         return min(_LOOK_MS, max(1, together, min(left, default=_LOOK_MS)))
 
@@ -243,9 +240,9 @@ class PublicationLog:
         self._unwritten += [self._row(*each) for each in shown]
 
     @property
-    def unrecorded_ms(self) -> int | None:
-        """For how long a row has been waiting to be written; None: none is."""
-        return monotonic_ms() - self._since_ms if self._unwritten else None
+    def unrecorded_ms(self) -> int:
+        """For how long a row has been waiting to be written."""
+        return monotonic_ms() - self._since_ms if self._unwritten else 0
 
     def flush(self) -> bool:
         """Write what is owed; whether anything was."""

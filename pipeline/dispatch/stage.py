@@ -105,11 +105,6 @@ class Dispatch:
         shapings = self._registry.newest().shapings
         return next_look(shapings, self._backlog.waiting, now)
 
-    @property
-    def holds(self) -> bool:
-        """Whether something is held, so that with time alone there may be work."""
-        return bool(self._backlog.waiting)
-
     def has_work(self, now: Ms) -> bool:
         """Whether something that is held may be taken, at a time in ms UTC.
 

@@ -1,7 +1,7 @@
 """Whether positions may skip the schedule: what was due before them, and went its way, has to come first."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pipeline.delta.checkpoints import Progress
 from pipeline.delta.writing.oncewriter import Sink
@@ -22,41 +22,17 @@ class ExpressGate:
     schedule: Progress | None
     sinks: Mapping[str, Sink]
     express_ms: int
-    _sent: dict[int, int] = field(default_factory=dict, init=False)
-    """Versions of `segments` that ingest wrote last, and the time (ms UTC) before which nothing of each is due."""
 
     def bound(self, now: Ms, until: int) -> int:
         """What is due before this instant, but before `until`, skips the schedule; 0: nothing does. Times in ms UTC.
 
         Nothing does while the schedule has not let go what is due by now. It is waited for where it has only to read
         what went its way while it was late: else the next batch would have to go there, too, and all those after it.
-        A schedule that keeps nothing of what went its way has let it go, wherever its clock rests (decision 0156).
         """
-        bound, schedule = min(now + self.express_ms, until), self.schedule
-        if schedule is None:
+        bound = min(now + self.express_ms, until)
+        if self.schedule is None or (self.schedule.is_at(now) and self._comes_in_time(self.schedule, now)):
             return bound
-        sent = self._sent_by(now)
-        if schedule.has_let_go(sent):
-            return bound
-        if schedule.is_at(now):
-            return bound if self._comes_in_time(schedule, now) else 0
-        # It has looked meanwhile.
-        return bound if schedule.has_let_go(sent) else 0
-
-    def _sent_by(self, now: Ms) -> int:
-        """The last version of `segments` in which ingest wrote something that may be due by now.
-
-        A batch that asks for no bound writes no time either, so what it writes may be due.
-        """
-        segments = self.sinks["segments"]
-        if segments.version not in self._sent:
-            # What was written before this process looked may be due, too.
-            last = segments.last if self._sent else None
-            self._sent[segments.version] = 0 if last is None else last.note.get("express", 0)
-        due = max((version for version, time in self._sent.items() if time <= now), default=-1)
-        for version in [each for each in self._sent if each < due]:
-            del self._sent[version]
-        return due
+        return 0
 
     @property
     def scheduled(self) -> Ms:

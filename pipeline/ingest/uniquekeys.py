@@ -42,7 +42,7 @@ from state.buckets import MAX_TIME
 from state.keys import NOBODY, KeyHashes, Waiting, WaitingKeys, places_of, positions_of
 from state.positionset import PositionSet
 from state.unique import Mode
-from state.units import Ms
+from state.units import EPOCH, Ms
 
 _SALT_BYTES = 16
 _ASKED_MS = 60 * MINUTE_MS
@@ -59,7 +59,6 @@ class UniqueKeys:
         self._express_ms = options.settings.express_ms or 0
         # By a virtual clock the schedule does not run ahead.
         self._step_ms = clock.resolution_ms if isinstance(clock, LiveClock) else 0
-        self._ahead_ms = options.schedule_ahead_ms
         self._schedule = Checkpoint(warehouse.files, schedule) if self._step_ms else None
         self._log, self._replaced, self._times = log, ReplacedLog(warehouse), CommandedTimes(warehouse)
         self._salt, self._topics = token_bytes(_SALT_BYTES), NO_POLICIES
@@ -70,12 +69,9 @@ class UniqueKeys:
     def taken(self, now: Ms) -> int:
         """What is due by then may be with dispatch, ms UTC.
 
-        While a batch is at work the schedule may take its next step. When it rests, that leads to the present.
+        While a batch is at work the schedule may take its next step.
         """
-        if self._schedule is None:
-            return now + self._express_ms
-        present = now + self._ahead_ms
-        ahead = max(self._schedule.instant, present - present % self._step_ms)
+        ahead = EPOCH if self._schedule is None else self._schedule.instant
         return max(now + self._express_ms, ahead + self._step_ms)
 
     def took(self, ended: EndedBatch | None) -> None:

@@ -12,7 +12,6 @@ __all__ = [
     "signals",
     "startup",
     "stopfile",
-    "ticksource",
     "warmup",
     "watch",
 ]

@@ -1,4 +1,4 @@
-"""The clock of the stages: its instants, live or virtual; and how a replay gives and holds a virtual one.
+"""The clock of the stages: its instants, live or virtual, as a stream; and how a replay gives and holds a virtual one.
 
 What a batch calls "now" comes from the offset that Spark logged for it, so a replay calls the same instant now; ingest
 notes it with its first commit. Spark's own `rate` source dies when the wall clock steps back (decision 0055).
@@ -6,27 +6,31 @@ notes it with its first commit. Spark's own `rate` source dies when the wall clo
 
 from __future__ import annotations
 
+import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import inf
+from typing import TYPE_CHECKING
 
 from pipeline.config.errors import ClockJumped
-from pipeline.config.settings import MINUTE_MS, LiveClock
+from pipeline.config.jvm import java_class
+from pipeline.config.settings import Clock, LiveClock, VirtualClock
 from pipeline.config.wallclock import elapsed_ms, monotonic_ms, wall_ms
-from pipeline.delta.checkpoints import LET_GO
+from pipeline.delta.streams.source import INSTANT, SQL, StreamSource
 from pipeline.storage.files import Files
 from pipeline.storage.inprocesswatch import InProcessWatch
 from pipeline.storage.waiting import Folders
 from state.units import Ms
 
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+    from pyspark.sql import SparkSession
+
 _LOOK_S = 0.05  # between two looks at a small file whose folder says nothing
 _LONGEST_WAIT_MS, _LONGEST_WAIT_REMOTE_MS = 2_000, 500
 """So long a change that nobody noticed may wait for its batch. In a store nobody notices what others put there."""
-_OFTEN_MS = 100
-"""Between two looks at what no folder tells of, where that costs no request."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +58,11 @@ class Instants(ABC):
 
     Attributes:
         start: a new checkpoint skips those up to this one.
-        note: what the log says beside the last instant.
     """
 
     def __init__(self, start: int = 0, folders: Folders | InProcessWatch | None = None) -> None:
         """Nobody has asked yet. Whoever waits does so for a change in some folders, if there are any."""
         self.start, self._folders, self._ended = start, folders, False
-        self.note = dict[str, int]()
 
     def first(self) -> int:
         """The one that a new checkpoint begins behind: before all instants, or where a rebuilt stage goes on."""
@@ -118,11 +120,6 @@ class VirtualInstants(Instants):
             self._beside.wait(_LOOK_S)
 
 
-def always() -> bool:
-    """Whether there may be work of which nothing is known."""
-    return True
-
-
 class NoInstants(Instants):
     """No instant ever; who asks for one waits until there may be something else to do."""
 
@@ -143,7 +140,7 @@ class NoInstants(Instants):
         while not self._ended:
             # The folders first: what changes after this look ends the next wait.
             seen = [] if self._folders is None else self._folders.state()
-            instant = self._next(last, news=seen != self._seen)
+            instant = self._next(last)
             left = min(end, self._turn(seen)) - monotonic_ms()
             if self._folders is None or instant > last or left <= 0:
                 self._seen, self._answered = seen, monotonic_ms()
@@ -157,33 +154,24 @@ class NoInstants(Instants):
             return 0
         return self._answered + self._gather_ms if seen != self._seen else inf
 
-    def _next(self, last: int, *, news: bool) -> int:  # noqa: ARG002 - clocks that have instants ask for it
+    def _next(self, last: int) -> int:
         return last
 
     def _until_next(self) -> int:
-        """Until the next look, ms."""
         return _LONGEST_WAIT_MS
 
 
 class WorkInstants(NoInstants):
     """The wall clock, whenever there is work that no source tells of; no instant while there is none."""
 
-    def __init__(
-        self, has_work: Callable[[Ms], bool], wakes: Wakes = NOTHING, may_have: Callable[[], bool] = always
-    ) -> None:
-        """Ask whether there is work, at a time in ms UTC, each time that the clock looks.
-
-        Where there `may_have` come some with time alone it looks often.
-        """
+    def __init__(self, has_work: Callable[[Ms], bool], wakes: Wakes = NOTHING) -> None:
+        """Ask whether there is work, at a time in ms UTC, each time that the clock looks."""
         super().__init__(wakes)
-        self._has_work, self._may_have = has_work, may_have
+        self._has_work = has_work
 
-    def _next(self, last: int, *, news: bool) -> int:  # noqa: ARG002 - as above
+    def _next(self, last: int) -> int:
         now = wall_ms()
         return max(last + 1, now) if self._has_work(now) else last
-
-    def _until_next(self) -> int:
-        return _OFTEN_MS if self._here and self._may_have() else super()._until_next()
 
 
 class VirtualWorkInstants(VirtualInstants):
@@ -238,25 +226,11 @@ def never() -> bool:
     return False
 
 
-def unknown() -> int | None:
-    """Up to which version of its table a query has let go everything, when nobody knows it."""
-    return None
-
-
 class LiveInstants(NoInstants):
-    """`min(wall + lookahead, last + max_step)`, never backwards; few of them while the query has nothing to let go.
-
-    Such a clock rests (decision 0156) when it is at the present, nothing is news, and the log says already which
-    versions of the source are let go. What comes ends the rest at once, and a minute does, or a step of the clock.
-    """
+    """`min(wall + lookahead, last + max_step)`, never backwards."""
 
     def __init__(
-        self,
-        clock: LiveClock,
-        start: int = 0,
-        wakes: Wakes = NOTHING,
-        is_held: Callable[[], bool] = never,
-        let_go: Callable[[], int | None] = unknown,
+        self, clock: LiveClock, start: int = 0, wakes: Wakes = NOTHING, is_held: Callable[[], bool] = never
     ) -> None:
         """Follow the wall clock, never before `start` (ms); notice when it is set.
 
@@ -265,60 +239,37 @@ class LiveInstants(NoInstants):
             start: the clock goes on from here, ms.
             wakes: what ends a wait before the next instant.
             is_held: whether the clock stands still for now.
-            let_go: says, when the query keeps nothing behind its last batch, before which version of its source it has
-                read everything. None: it keeps something, or nobody knows.
         """
         super().__init__(wakes)
-        self._is_held, self._is_warm, self._stands = is_held, False, False
+        self._is_held, self._is_warm = is_held, False
         self._clock, self.start, self._far = clock, start, False
         self._wall = SteadyClock(clock.max_jump_ms)
-        self._ask_let_go, self._let_go = let_go, let_go
-        self._is_present, self._has_rested = False, False
-        self._longest_rest_ms = min(clock.max_step_ms, MINUTE_MS) - clock.resolution_ms
 
     def first(self) -> int:
         """The wall clock, one step back, so that the first batch has an instant; not before a rebuilt stage goes on."""
         return max(self.start, self._grid(wall_ms()) - self._clock.resolution_ms)
 
-    def after(self, last: int) -> int:
-        """The next instant, or the last one again. The query does nothing while it waits for the answer."""
-        self._let_go = cache(self._ask_let_go)
-        return super().after(last)
-
-    def _next(self, last: int, *, news: bool) -> int:
+    def _next(self, last: int) -> int:
         """The next instant, or the last one again.
 
         Raises:
             ClockJumped: the wall clock was set, by more than `max_jump_ms`.
         """
         wall = self._wall.ms()
-        instant, self._stands = next_instant(last, wall, self._clock), self._is_held()
-        if self._stands:
+        instant = next_instant(last, wall, self._clock)
+        if self._is_held():
             # One batch meanwhile: it starts the workers, loads the state, and lets go what the next one would anyway.
             instant, self._is_warm = last + (not self._is_warm), True
         if self._far and instant == last:
             # An instant is the watermark from the next batch on: what waited while the clock stood waits no longer.
-            self._far = not (self._has_rested and self._let_go() is not None)
-            instant += self._far
+            instant += 1
         if instant > last:
-            idles = self._is_present and not (self._far or self._stands or news) and self._is_let_go
-            if idles and instant - last <= self._longest_rest_ms:
-                return last
-            self._far, self._has_rested = instant - last > self._clock.resolution_ms, idles
-            self._is_present = instant >= self._grid(wall + self._clock.lookahead_ms)
-            self.note = {} if (version := self._let_go()) is None else {LET_GO: version}
+            self._far = instant - last > self._clock.resolution_ms
         return instant
-
-    @property
-    def _is_let_go(self) -> bool:
-        """Whether the query keeps nothing, and the log says so."""
-        version = self._let_go()
-        return version is not None and self.note.get(LET_GO) == version
 
     def _until_next(self) -> int:
         resolution = self._clock.resolution_ms
-        left = resolution - (wall_ms() + self._clock.lookahead_ms) % resolution
-        return min(left, _OFTEN_MS) if self._here and self._stands else left
+        return resolution - (wall_ms() + self._clock.lookahead_ms) % resolution
 
     def _grid(self, ms: int) -> int:
         return ms - ms % self._clock.resolution_ms
@@ -336,6 +287,92 @@ def given(path: str) -> list[Ms]:
     return [
         Ms(int(line)) for line in (Files().text_if_there(path) or "").splitlines(keepends=True) if line.endswith("\n")
     ]
+
+
+class TickSource(StreamSource):
+    """A source of one column, `instant` in ms, for one query; a batch has no more than one row.
+
+    Its offset is the instant that a batch ends with, as JSON.
+    """
+
+    def __init__(self, spark: SparkSession, instants: Instants) -> None:
+        super().__init__(spark, java_class(spark, f"{SQL}.types.StructType").fromDDL(INSTANT))
+        self._instants = instants
+
+    def end(self) -> None:
+        """Let nobody wait any more: the query is to stop."""
+        self._instants.end()
+
+    def latestOffset(self, start: JavaObject | None, limit: JavaObject) -> JavaObject:  # noqa: N802, ARG002
+        """The next instant. Whoever asks may wait for it, and asks the other sources of its query afterwards."""
+        last = self._instants.first() if start is None else _instant(start)
+        # Spelled as in the logs of earlier releases.
+        return self.deserializeOffset(json.dumps({"instant": self._instants.after(last)}))
+
+    def getBatch(self, start: JavaObject, end: JavaObject) -> JavaObject:  # noqa: N802
+        """The row of a batch, if it has one."""
+        begin = self._instants.start if start.isEmpty() else _instant(start.get())
+        rows = [self._row(instant)] if (instant := _instant(end)) > begin else []
+        return self.of_rows(rows)
+
+    def stop(self) -> None:
+        """The query has ended."""
+        self._instants.close()
+
+    def toString(self) -> str:  # noqa: N802
+        """What plans and the progress of queries call it."""
+        return "delayline_clock"
+
+    def _row(self, instant: int) -> JavaObject:
+        row = java_class(self.spark, f"{SQL}.catalyst.expressions.SpecificInternalRow")(self.columns)
+        row.setLong(0, instant)
+        return row
+
+
+def _instant(offset: JavaObject) -> int:
+    return int(json.loads(offset.json())["instant"])
+
+
+def ticks(
+    spark: SparkSession,
+    clock: Clock,
+    path: str,
+    start: int = 0,
+    wakes: Wakes = NOTHING,
+    is_held: Callable[[], bool] = never,
+) -> TickSource:
+    """The clock as a source of a query.
+
+    Args:
+        spark: the session.
+        clock: live or virtual.
+        path: the file of the virtual clock.
+        start: a new checkpoint hears of no instant up to this one (ms).
+        wakes: a query that has nothing to do waits for the next instant, or for one of these.
+        is_held: whether a live clock stands still for now.
+    """
+    if isinstance(clock, VirtualClock):
+        return TickSource(spark, VirtualInstants(path, start))
+    return TickSource(spark, LiveInstants(clock, start, wakes, is_held))
+
+
+def work_ticks(
+    spark: SparkSession, clock: Clock, path: str, has_work: Callable[[Ms], bool], wakes: Wakes = NOTHING
+) -> TickSource:
+    """A clock without instants, for a query that waits until there is news in some folders.
+
+    It gives some while there is work of which no source tells.
+
+    Args:
+        spark: the session.
+        clock: live or virtual.
+        path: the file of the virtual clock.
+        has_work: whether there is such work at a time, ms UTC.
+        wakes: what ends a wait.
+    """
+    if isinstance(clock, VirtualClock):
+        return TickSource(spark, VirtualWorkInstants(path, has_work))
+    return TickSource(spark, WorkInstants(has_work, wakes))
 
 
 def advance(path: str, instant: int) -> None:

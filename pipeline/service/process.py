@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from math import inf
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
 
@@ -26,8 +25,6 @@ from pipeline.sources.running import following
 _LOG = logging.getLogger(__name__)
 _STILL_STOPPING = "failed to stop within"
 """What Spark says of a query that is in the middle of a request, for instance."""
-_LOOK_S = 1.0
-"""Between two looks at whether the queries go on: each asks the JVM."""
 _PATIENCE_S = 10.0
 """So long a stop waits for pauses between batches. A stage whose batches take longer than its trigger has none."""
 
@@ -73,11 +70,8 @@ def serve(stages: Sequence[Stage], asked: threading.Event, stop_file: StopFile) 
         MemoryEnded: the JVM is gone.
     """
     reason: str | None = None
-    running, looked = list(stages), -inf
+    running = list(stages)
     while reason is None and not asked.wait(stop_file.pause_s) and not stop_file.asked:
-        if time.monotonic() - looked < _LOOK_S:
-            continue
-        looked = time.monotonic()
         try:
             running = [restart_if_possible(stage, answers=stop_file.answered) for stage in running]
             # What passes, and came after the look, is seen by the next one.

@@ -27,13 +27,11 @@ from pipeline.schedule import keys
 from pipeline.schedule import stage as schedule
 from pipeline.schedule.stage import Schedule
 from pipeline.service.catchup import CatchUp
-from pipeline.service.clock import Wakes, never
+from pipeline.service.clock import TickSource, Wakes, never, ticks, work_ticks
 from pipeline.service.currentbatch import AtWork, memory_ended
-from pipeline.service.keptrows import KeptRows
 from pipeline.service.outages import Wait, no_answer
 from pipeline.service.settling import Query, SettleLoop
 from pipeline.service.startup import check_batches, check_clock, check_owner, check_source
-from pipeline.service.ticksource import TickSource, ticks, work_ticks
 from pipeline.settle.stage import Settle
 from pipeline.storage.files import Files
 from pipeline.storage.locks import StageLock
@@ -185,8 +183,7 @@ def _start(warehouse: Warehouse, stage: str, options: Options) -> Stage:
         check_clock(stage, options.clock, checkpoint.instant)
         if stage == DISPATCH:
             restore(warehouse, options.settings)
-        kept = KeptRows(warehouse.spark)
-        time, rows, body = _parts(warehouse, stage, options, checkpoint, kept)
+        time, rows, body = _parts(warehouse, stage, options, checkpoint)
         publisher = body.publisher if isinstance(body, Dispatch) else None
         for check in (check_owner, check_batches):
             check(stage, body.sinks.values(), publisher, checkpoint)
@@ -198,7 +195,6 @@ def _start(warehouse: Warehouse, stage: str, options: Options) -> Stage:
             publisher.start()
         work = AtWork(warehouse, stage, _called(body), checkpoint)
         query = _write(rows, work, checkpoint, stage, options).start()
-        kept.follow(query)
         return Stage(stage, query, lock, publisher, work, again, clock=time, remote=remote)
     except BaseException:
         if publisher is not None:
@@ -230,7 +226,7 @@ def stop_all(running: list[Stage]) -> None:
 
 
 def _parts(
-    warehouse: Warehouse, stage: str, options: Options, checkpoint: Checkpoint, kept: KeptRows
+    warehouse: Warehouse, stage: str, options: Options, checkpoint: Checkpoint
 ) -> tuple[TickSource, DataFrame, Body]:
     """The clock of a stage, its stream, and what is done with each batch."""
     origin, settings = checkpoint.origin, options.settings
@@ -248,7 +244,7 @@ def _parts(
         # A state that was never begun holds nothing that could come too soon.
         is_held = CatchUp.of(warehouse).lasts if checkpoint.begun else never
         asking, instants = a_step_ahead(options.clock), warehouse.instants(stage)
-        clock = ticks(warehouse.spark, asking, instants, origin.instant, wakes, is_held, kept.let_go)
+        clock = ticks(warehouse.spark, asking, instants, origin.instant, wakes, is_held)
         rows = schedule.releases(
             schedule.of_rebuild(segments, origin.rebuilt), clock.stream(), keys.shards(warehouse.spark)
         )
@@ -256,8 +252,7 @@ def _parts(
     checkpoint.know_clock()
     give = Dispatch(warehouse, checkpoint, options)
     # What is held has no news in `redelivery` when it may be taken.
-    instants = warehouse.instants(stage)
-    clock = work_ticks(warehouse.spark, options.clock, instants, give.has_work, wakes, lambda: give.holds)
+    clock = work_ticks(warehouse.spark, options.clock, warehouse.instants(stage), give.has_work, wakes)
     return clock, _places(warehouse.spark, warehouse.path(REDELIVERY), clock, origin, _ALL_FILES), give
 
 
@@ -287,8 +282,7 @@ def taking_in(options: Options) -> Options:
     # The clock of the schedule is past it already.
     express = clock.lookahead_ms // _STEPS if express is None else express
     settings = replace(options.settings, horizon_ms=min(horizon, LONGEST_HORIZON_MS), express_ms=express)
-    ahead_ms = asking.lookahead_ms
-    return replace(options, clock=replace(clock, lookahead_ms=0), settings=settings, schedule_ahead_ms=ahead_ms)
+    return replace(options, clock=replace(clock, lookahead_ms=0), settings=settings)
 
 
 def in_steps(clock: Clock) -> Clock:

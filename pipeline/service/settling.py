@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pipeline.config.settings import Clock, LiveClock
 from pipeline.config.stages import SETTLE
 from pipeline.config.threads import panics_raised
-from pipeline.config.wallclock import monotonic_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.clock import SteadyClock, given
 from pipeline.service.outages import no_answer
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _PAUSE_S, _REMOTE_PAUSE_S = 0.05, 0.5
 """Between two batches, so that what comes together is taken together; in a store each look is a request."""
-_QUIET_MS, _REMOTE_QUIET_S = 1_000, 2.0
+_QUIET_S, _REMOTE_QUIET_S = 1.0, 2.0
 """Without news, and where nothing says that there are some, tables are looked at so often."""
 
 
@@ -95,8 +94,6 @@ class SettleLoop:
     def stop(self) -> None:
         """End the thread, between two batches."""
         self._ended.set()
-        if self._folders is not None:
-            self._folders.wake()
         if self._thread is not None:
             self._thread.join()
         self._body.watch.ended(SETTLE)
@@ -127,9 +124,10 @@ class SettleLoop:
         if self._folders is None or seen is None:
             self._ended.wait(_REMOTE_QUIET_S)
             return
-        until = monotonic_ms() + _QUIET_MS
-        while not self._ended.is_set() and self._folders.state() == seen and (left := until - monotonic_ms()) > 0:
-            self._folders.wait(left / 1_000)
+        left = _QUIET_S
+        while left > 0 and not self._ended.is_set() and self._folders.state() == seen:
+            self._folders.wait(_PAUSE_S * 2)
+            left -= _PAUSE_S * 2
 
 
 Query: TypeAlias = "StreamingQuery | SettleLoop"

@@ -6,6 +6,7 @@ import select
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from threading import Lock
 
 _CREATED, _MOVED_TO = 0x100, 0x80
@@ -15,14 +16,7 @@ _GONE = 0x200 | 0x40
 _EVENT = struct.Struct("iIII")
 """`struct inotify_event`: watch, mask, cookie, length of the name that follows."""
 _LOOK_S, _QUIET_LOOK_S = 0.01, 0.1
-"""Between two looks at the folders: where the system does not say that they changed, and where it may not say all."""
-_TELLING = frozenset(
-    (0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0x794C7630, 0x2FC12FC1, 0xF2F52010, 0xCA451A4E, 0x858458F6)
-)
-"""File systems that this system alone writes to, so that it tells of all that changes there: ext2 to ext4, XFS, Btrfs,
-tmpfs, overlayfs, ZFS, F2FS, bcachefs, ramfs; as statfs(2) names them."""
-_STATFS_BYTES = 256
-"""More than `struct statfs` has."""
+"""Between two looks at the folders: where the system does not say that they changed, and where it does."""
 _MOST_BYTES = 1 << 16
 _LIBC = ctypes.CDLL(None)
 
@@ -31,13 +25,13 @@ class Folders:
     """Folders of this machine, which need not be there yet.
 
     Linux says when a name comes into a folder (inotify), so whoever waits is awake at once and costs nothing meanwhile.
-    What is no news is passed over: a file that is being written beside its place, or sums. On file systems to which
-    other machines may write, as those of a network, their changes are not said, and the folders are looked at.
+    What is no news is passed over: a file that is being written beside its place, or sums. The folders are looked at
+    all the same: on some file systems, as those of a network, others' changes are not said.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
         """Watch these from now on."""
-        self._paths, self._watches, self._is_told = list(paths), dict[int, int](), False
+        self._paths, self._watches = list(paths), dict[int, int]()
         self._changes, self._times = [0] * len(paths), [0] * len(paths)
         self._reported, self._news = set[int](), set[int]()
         start = getattr(_LIBC, "inotify_init1", None)
@@ -65,7 +59,7 @@ class Folders:
         `wake`, called before or meanwhile by another thread, ends the wait.
         """
         all_watched = len(self._watches) == len(self._paths)
-        most = seconds if self._is_told else min(seconds, _QUIET_LOOK_S if all_watched else _LOOK_S)
+        most = min(seconds, _QUIET_LOOK_S if all_watched else _LOOK_S)
         # Not `select`, which takes no file above the 1,023rd one of a process.
         poll = select.poll()
         for each in (self._woken, self._events) if all_watched else (self._woken,):
@@ -95,17 +89,13 @@ class Folders:
             self.close()
 
     def _watch(self) -> None:
-        """Ask the system to tell of the folders that are there now: one that was made again has another watch."""
-        watches = dict[int, int]()
-        for place, path in enumerate(self._paths) if self._events >= 0 else ():
-            watch = int(_LIBC.inotify_add_watch(self._events, os.fsencode(path), _CREATED | _MOVED_TO | _GONE))
+        """Ask the system to tell of those folders that are there by now."""
+        watched = self._watches.values()
+        for place in set(range(len(self._paths))) - set(watched) if self._events >= 0 else ():
+            asked = _CREATED | _MOVED_TO | _GONE
+            watch = int(_LIBC.inotify_add_watch(self._events, os.fsencode(self._paths[place]), asked))
             if watch >= 0:
-                watches[watch] = place
-        if watches != self._watches:
-            for gone in self._watches.keys() - watches.keys():
-                _LIBC.inotify_rm_watch(self._events, gone)
-            self._watches = watches
-            self._is_told = len(watches) == len(self._paths) and all(map(_is_telling, self._paths))
+                self._watches[watch] = place
 
     def _read(self) -> bool:
         """Read what the system has to say; whether anything of it is news."""
@@ -114,8 +104,7 @@ class Folders:
         except BlockingIOError:
             return False
         for watch, mask, name in _events_of(data):
-            # Of a folder that is not watched any more its time says that it is another one.
-            places = self._watches.values() if watch < 0 else [self._watches[watch]] if watch in self._watches else []
+            places = self._watches.values() if watch < 0 else [self._watches[watch]]
             self._reported.update(places)
             if watch < 0 or (mask & (_CREATED | _MOVED_TO) and _is_news(name)):
                 self._news.update(places)
@@ -136,15 +125,8 @@ def _is_news(name: str) -> bool:
     return not name.startswith((".", "_")) and not name.endswith((".crc", ".tmp", ".new"))
 
 
-def _is_telling(path: str) -> bool:
-    """Whether the system tells of all changes in a folder of this file system, since nobody else makes any."""
-    found = ctypes.create_string_buffer(_STATFS_BYTES)
-    known = _LIBC.statfs(os.fsencode(path), found) == 0
-    return known and ctypes.c_long.from_buffer(found).value & 0xFFFFFFFF in _TELLING
-
-
 def _changed_ns(path: str) -> int:
     try:
-        return os.stat(path).st_mtime_ns  # noqa: PTH116 - it is asked very often
+        return Path(path).stat().st_mtime_ns
     except FileNotFoundError:
         return 0

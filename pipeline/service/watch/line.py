@@ -59,8 +59,8 @@ def percentile(parts: Sequence[Publication], share: float) -> float | None:
     return high
 
 
-_SILENT_MS, _RESTING_MS = 15_000, 75_000
-"""A stage with nothing to do has a batch every few seconds, a schedule that keeps nothing one a minute."""
+_SILENT_MS = 15_000
+"""A stage with nothing to do has a batch every few seconds."""
 _WINDOW_MS = 60_000
 """Lateness is told of the last minute: a line's own few seconds may hold one commit."""
 
@@ -76,8 +76,7 @@ class Line:
         next_due_s: until the first of those is due; None also when its time has passed since.
         late_p99_s: of the deliveries of the last minute.
         behind_s: how far the slowest clock was behind the wall clock when its last batch ended, 0 when ahead of it;
-            of a stage that has told nothing for `_SILENT_MS`, or `_RESTING_MS`, how far it is behind now. People see it
-            above `IDLE_MS`.
+            of a stage that has told nothing for `_SILENT_MS`, how far it is behind now. People see it above `IDLE_MS`.
     """
 
     taken_per_s: float
@@ -114,10 +113,8 @@ def span(seconds: float) -> str:
     return f"{seconds:,.1f} s"
 
 
-def _behind_ms(batch: Progress, now_ms: int) -> int:
-    silent_ms = _RESTING_MS if batch.state_rows == 0 else _SILENT_MS
-    at_ms = batch.ended_ms if now_ms - batch.ended_ms < silent_ms else now_ms
-    return max(0, at_ms - (batch.instant_ms or 0))
+def _behind_ms(instant_ms: int, ended_ms: int, now_ms: int) -> int:
+    return max(0, (ended_ms if now_ms - ended_ms < _SILENT_MS else now_ms) - instant_ms)
 
 
 class ProgressAggregator:
@@ -128,7 +125,7 @@ class ProgressAggregator:
         self._lock = Lock()
         self._since, self._taken, self._out = now_ms, 0, 0
         self._late = deque[tuple[int, Publication]]()
-        self._last = dict[str, Progress]()
+        self._instants = dict[str, tuple[int, int]]()
         self._pending: int | None = None
         self._next_due: int | None = None
 
@@ -138,7 +135,7 @@ class ProgressAggregator:
             if batch.stage == "ingest":
                 self._taken += batch.rows
             if batch.instant_ms is not None:
-                self._last[batch.stage] = batch
+                self._instants[batch.stage] = batch.instant_ms, batch.ended_ms
 
     def published(self, part: Publication, committed_ms: int) -> None:
         """A commit made deliveries visible at a time, ms UTC."""
@@ -157,7 +154,7 @@ class ProgressAggregator:
         with self._lock:
             seconds = max(1, now_ms - self._since) / 1_000
             self._forget(now_ms)
-            behind = max((_behind_ms(each, now_ms) for each in self._last.values()), default=None)
+            behind = max((_behind_ms(*each, now_ms) for each in self._instants.values()), default=None)
             # What was due next when it was counted has been delivered since, unless the clock stands.
             ahead = None if self._next_due is None or self._next_due < now_ms else (self._next_due - now_ms) / 1_000
             late = percentile([part for _, part in self._late], 0.99)

@@ -22,7 +22,7 @@ from pipeline.delta.logs.entries import entry
 from pipeline.delta.streams import log
 from pipeline.delta.streams.log import LogSource, PlaceSource, SourceReplaced
 from pipeline.delta.streams.source import StreamSource
-from pipeline.service.ticksource import ticks
+from pipeline.service.clock import ticks
 from pipeline.storage.files import Files
 from pipeline.storage.local import LocalFiles
 

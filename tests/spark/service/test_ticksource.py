@@ -13,8 +13,7 @@ from benchmarks.support import processes
 from pipeline.config.jvm import java_class
 from pipeline.config.settings import LiveClock, VirtualClock
 from pipeline.delta.checkpoints import parse
-from pipeline.service.clock import Instants, Wakes, advance
-from pipeline.service.ticksource import TickSource, ticks
+from pipeline.service.clock import TickSource, Wakes, advance, ticks
 
 
 class Heard:
@@ -108,20 +107,3 @@ def test_an_instant_is_part_of_the_plan(spark: SparkSession, tmp_path: Path) -> 
     plan = batch.queryExecution().analyzed()
     assert plan.nodeName() == "LocalRelation"
     assert plan.data().apply(0).getLong(0) == 5
-
-
-class Telling(Instants):
-    """A clock at 5 ms that says another thing each time."""
-
-    def after(self, last: int) -> int:
-        """5, or the last one."""
-        self.note = {"let_go": self.note.get("let_go", 3) + 1}
-        return max(last, 5)
-
-
-def test_what_a_clock_says_beside_an_instant_is_logged_with_it(spark: SparkSession) -> None:
-    """Without a new instant there is no new offset: Spark compares texts, and another one would be a batch."""
-    source = TickSource(spark, Telling())
-    first = source.latestOffset(None, None)
-    assert first.json() == '{"instant": 5, "let_go": 4}'
-    assert source.latestOffset(first, None) == first

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="checkpoints need requirements/all.lock")
 
 from pipeline.config.stages import SCHEDULE
-from pipeline.delta.checkpoints import LET_GO, Checkpoint, Position, Progress
+from pipeline.delta.checkpoints import Checkpoint, Position, Progress
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.files import Files
 from pipeline.testing.batches import Batches
@@ -30,13 +29,6 @@ class Query:
         """Plan a batch."""
         self._batches.plan(Position(Ms(instant), version, 0), self._watermark)
         self._watermark = instant
-
-    def note(self, batch: int, told: dict[str, int]) -> None:
-        """What the clock says beside the instant of a batch."""
-        path = Path(self._batches.path, "offsets", str(batch))
-        *head, clock, place = path.read_text().splitlines()
-        path.write_text("\n".join([*head, json.dumps(json.loads(clock) | told), place]))
-        assert self._batches.end.instant == json.loads(clock)["instant"]
 
     def finish(self) -> None:
         """Do the batch, if it is not done."""
@@ -57,22 +49,6 @@ def test_a_query_is_at_an_instant_when_a_batch_with_that_watermark_is_done(tmp_p
     assert not progress.is_at(Ms(1))
     query.finish()
     assert [progress.is_at(Ms(each)) for each in (1_001, 1_000, 5)] == [False, True, True]
-
-
-def test_what_a_query_has_let_go_is_said_by_batches_that_are_done(tmp_path: Path) -> None:
-    """Whatever later ones keep: it does not come back. Earlier releases said nothing."""
-    query, found = Query(tmp_path), list[bool]()
-    progress = query.progress()
-    for batch, told in enumerate(({}, {LET_GO: 8}, {})):
-        query.begin(1_000 + batch, version=8 + batch)
-        query.note(batch, told)
-        for done in (False, True):
-            if done:
-                query.finish()
-            assert not progress.is_at(Ms(10_000))
-            assert not progress.has_let_go(8)
-            found.append(progress.has_let_go(7))
-    assert found == [False, False, False, True, True, True]
 
 
 def test_a_version_may_be_read_while_somebody_waits_for_that(tmp_path: Path) -> None:

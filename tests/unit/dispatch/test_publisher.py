@@ -321,7 +321,7 @@ def test_the_publisher_sleeps_until_the_next_part_is_due(monkeypatch: pytest.Mon
     monkeypatch.setattr("pipeline.dispatch.publisher.monotonic_ms", lambda: at[0])
     disk = Disk()
     publisher = disk.start()
-    assert publisher._pause_ms() is None, "whoever has a part wakes it"
+    assert publisher._pause_ms() == 50
     publisher.take(batch(1, 10, 20, 200))
     assert publisher._pause_ms() == 10
     disk.now, at[0] = 10, 510

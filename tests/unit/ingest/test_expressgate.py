@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -15,7 +14,6 @@ from pipeline.config.settings import LiveClock
 from pipeline.delta.deltars import open_table, query
 from pipeline.ingest.expressgate import ExpressGate
 from schemas import REDELIVERY
-from state.units import Ms
 from tests.support.job import Clocks
 from tests.support.stages import Stages
 from tests.support.stream import message
@@ -27,20 +25,13 @@ BOUND = T0 + 5_000
 class Schedule:
     """A schedule that has let go what is due up to an instant, and reads a version while somebody waits for that."""
 
-    def __init__(self, instant: int, version: int, *, reads_on: bool, let_go: int = -1) -> None:
+    def __init__(self, instant: int, version: int, *, reads_on: bool) -> None:
         """Nobody has waited."""
         self.instant, self.version, self._reads_on, self.waited = instant, version, reads_on, 0
-        self.let_go, self.told, self.looked = let_go, let_go, 0
 
     def is_at(self, instant: int) -> bool:
         """As `Progress`."""
-        self.looked += 1
-        self.let_go = max(self.let_go, self.told)
         return self.instant >= instant
-
-    def has_let_go(self, version: int) -> bool:
-        """As `Progress`."""
-        return self.let_go > version
 
     def has_read(self, version: int, patience_ms: int) -> bool:
         """As `Progress`."""
@@ -102,35 +93,3 @@ def test_after_an_outage_nothing_skips_the_schedule_until_that_is_on_time(tmp_pa
         assert causes() == ["express", "due", "due"]
         take(0)
         assert sorted(causes()) == ["due", "due", "express", "express"]
-
-
-def test_a_schedule_that_rests_lets_pass_what_is_due_at_once() -> None:
-    """It keeps nothing of what went its way, and its clock stands. Nobody looks at it for each batch."""
-    schedule = Schedule(T0 - 60_000, 8, reads_on=False, let_go=8)
-    segments: Any = SimpleNamespace(last=SimpleNamespace(note={"express": 0}), version=7)
-    gate = ExpressGate(cast("Any", schedule), {"segments": segments}, 5_000)
-    assert gate.bound(Ms(T0), T0 + 60_000) == BOUND
-    # What it says now is not due before five seconds are over. By then the schedule has to have let it go.
-    segments.version, segments.last = 9, SimpleNamespace(note={"express": BOUND})
-    assert gate.bound(Ms(T0 + 4_999), T0 + 60_000) == BOUND + 4_999
-    assert schedule.looked == 0
-    assert gate.bound(Ms(BOUND), T0 + 60_000) == 0
-    schedule.let_go = 10
-    assert gate.bound(Ms(BOUND), T0 + 60_000) == BOUND + 5_000
-    # A batch that states no time may have written what is due.
-    segments.version, segments.last = 10, SimpleNamespace(note={"express": BOUND + 60_000})
-    assert gate.bound(Ms(BOUND), T0 + 60_000) == BOUND + 5_000
-    segments.version, segments.last = 12, SimpleNamespace(note={})
-    assert gate.bound(Ms(BOUND), T0 + 60_000) == 0
-    schedule.let_go = 12
-    assert gate.bound(Ms(BOUND + 70_000), T0 + 90_000) == 0
-    schedule.let_go = 13
-    assert gate.bound(Ms(BOUND + 70_000), T0 + 90_000) == T0 + 80_000
-
-
-def test_who_starts_beside_a_schedule_that_rests_looks_once() -> None:
-    """It has no clock of the present to wait for."""
-    schedule = Schedule(T0 - 60_000, 8, reads_on=False, let_go=-1)
-    schedule.told = 8
-    assert bound(schedule, 0) == BOUND
-    assert schedule.looked == 1

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import pytest
 
 pytest.importorskip("delta", reason="stages are started by Spark")
 
 from pipeline.config.errors import StageRunning
-from pipeline.service import outages, process
+from pipeline.service import outages
 from pipeline.service.outages import PATIENCE_MS
-from pipeline.service.process import restart_if_possible, serve
+from pipeline.service.process import restart_if_possible
 from pipeline.service.run import Stage
 
 AWAY = "OSError: When reading information for key 'w' in bucket 'b': AWS Error NETWORK_CONNECTION during HeadObject"
@@ -246,30 +246,3 @@ def test_a_stage_that_is_refused_is_not_tried_again(world: World) -> None:
     world.now_ms += 2_000
     with pytest.raises(StageRunning):
         restart_if_possible(found)
-
-
-def test_queries_are_asked_once_a_second_whether_they_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each question is one to the JVM, of each stage. A reason to stop is looked for five times a second."""
-    now, questions, looks = [0.0], list[float](), count()
-
-    class Running:
-        status: ClassVar = {"isTriggerActive": False}
-
-        @property
-        def isActive(self) -> bool:  # noqa: N802 - Spark's name
-            questions.append(now[0])
-            return True
-
-        def stop(self) -> None:
-            pass
-
-    def wait(seconds: float) -> bool:
-        now[0] += seconds
-        return next(looks) == 25
-
-    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    asked: Any = SimpleNamespace(wait=wait, is_set=lambda: True)
-    stop_file: Any = SimpleNamespace(pause_s=0.25, asked=False, answered=True)
-    lock: Any = SimpleNamespace(release=lambda: None)
-    assert serve([Stage("ingest", cast("Any", Running()), lock)], asked, stop_file) is None
-    assert questions == [0.25, 1.25, 2.25, 3.25, 4.25, 5.25, 6.25, 6.5]

@@ -40,7 +40,7 @@ def test_settle_stops_when_the_clock_jumps(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(clock, "wall_ms", lambda: body.wall)
     monkeypatch.setattr(clock, "monotonic_ms", lambda: 5_000)
     monkeypatch.setattr(settling, "_PAUSE_S", 0)
-    monkeypatch.setattr(settling, "_QUIET_MS", 0)
+    monkeypatch.setattr(settling, "_QUIET_S", 0)
     loop = SettleLoop(cast("Any", body), Warehouse(str(tmp_path)), LiveClock())
     assert loop._thread is not None
     loop._thread.join(60)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import select
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from pipeline.storage import waiting
 from pipeline.storage.waiting import Folders
 
 
@@ -75,48 +71,6 @@ def test_what_no_reader_looks_for_is_no_news(folders: list[Path], name: str) -> 
     (folders[0] / "1.json").write_text("x")
     assert watched.wait(60)
     assert watched.state() != before
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "inotify_init1"), reason="only Linux tells of changes")
-def test_who_is_told_of_everything_does_not_look(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten looks a second of each stage took most of what an idle job took in Python. Others may write to a network."""
-    polls = list[float]()
-    monkeypatch.setattr(waiting, "_is_telling", lambda path: not path.endswith("other"))
-    monkeypatch.setattr(select, "poll", lambda: SimpleNamespace(register=lambda *_: None, poll=polls.append))
-    for watched in (Folders([str(folders[0])]), Folders([str(each) for each in folders]), Folders(["/not/there"])):
-        watched.state()
-        with suppress(TypeError):
-            watched.wait(2)
-    assert polls == [2_000, 100, 10]
-
-
-def test_this_system_alone_writes_to_its_own_disks_and_memory() -> None:
-    """Elsewhere it may be told of nothing; `/proc` and `/sys` stand for that."""
-    there = [each for each in ("/proc/self", "/sys") if Path(each).is_dir()]
-    assert not any(map(waiting._is_telling, [*there, "/not/there"]))
-    mounts = Path("/proc/self/mountinfo")
-    for line in mounts.read_text().splitlines() if mounts.exists() else ():
-        place, kind = line.split()[4], line.partition(" - ")[2].split()[0]
-        if kind in ("ext4", "xfs", "btrfs", "overlay", "nfs", "nfs4", "fuse", "9p", "cifs") and Path(place).is_dir():
-            assert waiting._is_telling(place) == (kind in ("ext4", "xfs", "btrfs", "overlay"))
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "inotify_init1"), reason="only Linux tells of changes")
-@pytest.mark.parametrize("stays", [True, False])
-def test_a_folder_that_was_made_again_is_watched(folders: list[Path], *, stays: bool) -> None:
-    """Somebody restored it. Who is told of everything would hear nothing of the new one."""
-    watched = Folders([str(folders[0])])
-    watched.state()
-    if stays:
-        folders[0].rename(folders[0].with_name("before"))
-    else:
-        folders[0].rmdir()
-    folders[0].mkdir()
-    before = watched.state()
-    (folders[0] / "new").write_text("x")
-    assert watched.wait(60)
-    assert watched.state() != before
-    assert not watched.wait(0)
 
 
 def test_a_change_that_the_system_does_not_tell_of_is_seen(folders: list[Path]) -> None:
