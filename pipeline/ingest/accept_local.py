@@ -100,11 +100,11 @@ class LocalBatch:
     @classmethod
     def of(cls, inbox: Gathered, terms: Terms, decide: Decide | None = None) -> "LocalBatch":
         """Look at rows of the inbox, in the order in which they arrived; `decide` is asked where keys may meet."""
-        if decide is not None:
-            asked = asking(_replacing(inbox), terms.topics)
-            terms = replace(terms, topics=terms.topics.with_replacing(asked)) if asked else terms
         rows = numbered(inbox, terms)
         classified = classify(rows, terms)
+        if decide is not None:
+            asked = asking(_replacing(classified, inbox.texts), terms.topics)
+            terms = replace(terms, topics=terms.topics.with_replacing(asked)) if asked else terms
         unique = NO_KEYS if decide is None else _unique(classified, inbox.texts, terms, decide)
         if unique.parts:
             made = unique.columns(rows.num_rows)
@@ -200,12 +200,13 @@ def _unique(classified: pa.Table, texts: Texts, terms: Terms, decide: Decide) ->
     return decide(rows, topics, terms.topics)
 
 
-def _replacing(inbox: Gathered) -> set[str]:
-    """The topics of messages that ask to replace others."""
-    asks = inbox.texts.values(np.arange(inbox.rows.num_rows), REPLACES).is_valid()
+def _replacing(classified: pa.Table, texts: Texts) -> set[str]:
+    """The topics of messages that ask to replace others, and that nothing refuses."""
+    asks = texts.values(np.arange(classified.num_rows), REPLACES).is_valid()
     if not pc.any(asks).as_py():
         return set()
-    names = inbox.rows.column("topic").cast(pa.binary()).filter(asks).unique().drop_null()
+    rows = classified.filter(asks).filter(pc.field("reason").is_null())
+    names = rows.column("topic").cast(pa.binary()).unique().drop_null()
     return {name.decode(errors="surrogateescape") for name in names.to_pylist()}
 
 
