@@ -61,7 +61,7 @@ class UniqueKeys:
         self._step_ms = clock.resolution_ms if isinstance(clock, LiveClock) else 0
         self._schedule = Checkpoint(warehouse.files, schedule) if self._step_ms else None
         self._log, self._replaced, self._times = log, ReplacedLog(warehouse), CommandedTimes(warehouse)
-        self._salt, self._topics = token_bytes(_SALT_BYTES), NO_POLICIES
+        self._salt = token_bytes(_SALT_BYTES)
         self._known: dict[str, tuple[Uniqueness, WaitingKeys]] = {}
         self._asked: dict[str, Ms] = {}
         self._followed = NO_POLICIES, NO_POLICIES
@@ -86,15 +86,15 @@ class UniqueKeys:
 
         What waits there stays known so long.
         """
-        if topics is not self._topics:
-            same = {name for name, (rule, _) in self._known.items() if topics.unique.get(name, ON_REQUEST) == rule}
-            self._known = {name: each for name, each in self._known.items() if name in same}
-            self._topics = topics
+        is_other = topics is not self._followed[0]
+        if is_other:
+            known = self._known.items()
+            self._known = {name: each for name, each in known if topics.unique.get(name, ON_REQUEST) == each[0]}
         for name, last in list(self._asked.items()):
             if last + _ASKED_MS < now or name not in self._known:
                 del self._asked[name]
                 self._known.pop(name, None)
-        if self._followed[0] is not topics or self._followed[1].replacing != self._asked.keys():
+        if is_other or self._followed[1].replacing != self._asked.keys():
             self._followed = topics, topics.with_replacing(self._asked)
         return self._followed[1]
 
@@ -123,7 +123,8 @@ class UniqueKeys:
                 self._asked[name] = plan.now
         taken = self.taken(plan.now) if plan.refused is None else plan.taken
         until = Until(plan.now, max(plan.now, taken), self._salt, commanded_of(plan.commanded))
-        found = [(self._topic(name, topics, lives()), numbers) for name, numbers in by_topic.items()]
+        listeners = lives()
+        found = [(self._topic(name, topics, listeners), numbers) for name, numbers in by_topic.items()]
         return UniqueBatch.of(rows, found, until, refused_of(plan.refused))
 
     def _topic(self, name: str, topics: Topics, lives: Mapping[Name, Incarnation]) -> UniqueTopic:
@@ -143,18 +144,18 @@ class UniqueKeys:
             bounds = Bounds(last_ledger=plan.first_ledger - 1, first_due=plan.now + 1)
             gone = _gone(self._replaced.waiting(plan.now, plan.first_ledger))
             try:
-                found = self._waiting(new, self._rows_here(bounds, _columns(new)), gone, plan)
+                found = self._waiting(new, topics, self._rows_here(bounds, _columns(new)), gone, plan)
             except NotInDriver:
-                found = self._waiting(new, self._rows_by_spark(bounds, _columns(new)), gone, plan)
+                found = self._waiting(new, topics, self._rows_by_spark(bounds, _columns(new)), gone, plan)
         self._known |= {name: (rule, found[name]) for name, rule in new.items()}
 
     def _waiting(
-        self, new: Mapping[str, Uniqueness], rows: Iterator[pa.Table], gone: IntArray, plan: Plan
+        self, new: Mapping[str, Uniqueness], topics: Topics, rows: Iterator[pa.Table], gone: IntArray, plan: Plan
     ) -> dict[str, WaitingKeys]:
         found = {name: WaitingKeys(bounded=rule.mode == Mode.EXTEND) for name, rule in new.items()}
         for piece in rows:
             for values, numbers in grouped(piece, ["topic"]):
-                name = self._topics.owner(values["topic"])
+                name = topics.owner(values["topic"])
                 if name in new:
                     own = _messages(piece.take(pa.array(numbers)), new[name], self._salt)
                     found[name].change(NOBODY, own.take(~np.isin(own.places, gone)), plan.now)

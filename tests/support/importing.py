@@ -32,6 +32,11 @@ class Id:
     entry: int
     index: int
 
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Comparable within a partition."""
+        return self.ledger, self.entry, self.index
+
     def ledger_id(self) -> int:
         """The ledger."""
         return self.ledger

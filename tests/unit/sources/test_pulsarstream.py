@@ -19,36 +19,10 @@ from hypothesis import strategies as st
 from pipeline.client.checks import EPOCH
 from pipeline.sources import pulsarstream
 from pipeline.sources.pulsarstream import Offset, PulsarReader
+from tests.support.importing import Id
 
 Place = tuple[int, int, int]
 BEFORE_ALL: Place = (-1, -1, -1)
-
-
-@dataclass(frozen=True)
-class Id:
-    """A position, as the client has it."""
-
-    partition: int
-    ledger: int
-    entry: int
-    index: int
-
-    @property
-    def place(self) -> Place:
-        """Comparable."""
-        return self.ledger, self.entry, self.index
-
-    def ledger_id(self) -> int:
-        """The ledger."""
-        return self.ledger
-
-    def entry_id(self) -> int:
-        """The entry."""
-        return self.entry
-
-    def batch_index(self) -> int:
-        """The place in a batch; -1: none."""
-        return self.index
 
 
 @dataclass
